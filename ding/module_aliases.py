@@ -11,6 +11,9 @@ from types import ModuleType
 # By package: the module here, or "" for the package itself, and the names that DI-engine has for it.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
     "ding": {"utils.shm_buffer": "data.shm_buffer"},
+    "ding.data.buffer.middleware": {
+        "": "clone_object group_sample padding priority sample_range_view staleness_check use_time_check"
+    },
     "ding.bonus": {"agent": "common"},
     "ding.entry": {
         "serial_entry": "serial_entry_onpolicy",
@@ -20,9 +23,11 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
     "ding.envs": {"env.ding_env_wrapper": "gym_env"},
     "ding.envs.common": {"env_element": "env_element_runner"},
     "ding.envs.env": {"ding_env_wrapper": "default_wrapper"},
-    "ding.interaction": {"http_client": "config"},
+    "ding.interaction": {"http_client": "base.network config"},
+    "ding.interaction.base": {"": "app common threading"},
     "ding.interaction.exception": {"": "base master slave"},
-    "ding.league": {"base_league": "one_vs_one_league"},
+    "ding.interaction.slave": {"": "action slave"},
+    "ding.league": {"base_league": "one_vs_one_league", "player": "algorithm"},
     "ding.model.common": {"model_factory": "utils"},
     "ding.model.template": {"q_learning": "sqn", "qac": "qac_dist qvac", "vac": "acer mavac pg ppg"},
     "ding.policy": {
@@ -54,6 +59,7 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
         "system_helper": "k8s_helper slurm_helper",
         "time_helper": "profiler_helper time_helper_base time_helper_cuda",
     },
+    "ding.utils.autolog": {"": "base data model time_ctl value"},
     "ding.worker.collector": {
         "marine_parallel_collector": "zergling_parallel_collector",
         "players": (
@@ -61,6 +67,8 @@ _ALIASES: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "ding.worker.collector.comm": {"flask_fs_collector": "utils"},
+    "ding.worker.learner.comm": {"flask_fs_learner": "utils"},
+    "ding.worker.replay_buffer": {"naive_buffer": "episode_buffer"},
     "ding.worker.coordinator": {"worker_table": "resource_manager"},
 }
 ALIASES = {
@@ -69,6 +77,14 @@ ALIASES = {
     for module, aliases in modules.items()
     for alias in aliases.split()
 }
+
+
+class _OwnParent(ModuleType):
+    """A module with an alias below itself, whose import would set it as its own attribute, in the place of another."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if value is not self:
+            super().__setattr__(name, value)
 
 
 class AliasFinder:
@@ -86,7 +102,10 @@ class AliasFinder:
     @staticmethod
     def exec_module(module: ModuleType) -> None:
         """Put the module that has the contents in the place of the alias."""
-        sys.modules[module.__name__] = importlib.import_module(ALIASES[module.__name__])
+        target = importlib.import_module(ALIASES[module.__name__])
+        if module.__name__.rpartition(".")[0] == target.__name__:
+            target.__class__ = _OwnParent
+        sys.modules[module.__name__] = target
 
 
 def install() -> None:

@@ -12,6 +12,13 @@ from ding.module_aliases import ALIASES
 # What programs import from these modules.
 CONTENTS = {
     "ding.bonus.common": "TrainingReturn EvalReturn",
+    "ding.data.buffer.middleware.clone_object": "clone_object",
+    "ding.data.buffer.middleware.group_sample": "group_sample",
+    "ding.data.buffer.middleware.padding": "padding",
+    "ding.data.buffer.middleware.priority": "PriorityExperienceReplay",
+    "ding.data.buffer.middleware.sample_range_view": "sample_range_view",
+    "ding.data.buffer.middleware.staleness_check": "staleness_check",
+    "ding.data.buffer.middleware.use_time_check": "use_time_check",
     "ding.data.shm_buffer": "ShmBuffer ShmBufferContainer",
     "ding.entry.serial_entry_bc": "serial_pipeline_bc",
     "ding.entry.serial_entry_onpolicy": "serial_pipeline_onpolicy",
@@ -19,10 +26,17 @@ CONTENTS = {
     "ding.envs.common.env_element_runner": "EnvElementRunner",
     "ding.envs.gym_env": "env",
     "ding.envs.env.default_wrapper": "get_default_wrappers",
+    "ding.interaction.base.app": "CommonErrorCode ResponsibleException failure_response success_response",
+    "ding.interaction.base.common": "ControllableContext ControllableService random_token",
+    "ding.interaction.base.network": "HttpEngine get_host_ip get_http_engine_class split_http_address",
+    "ding.interaction.base.threading": "DblEvent",
     "ding.interaction.config": "DEFAULT_MASTER_PORT DEFAULT_SLAVE_PORT",
     "ding.interaction.exception.base": "ResponseException TaskFail",
     "ding.interaction.exception.master": "MasterErrorCode get_master_exception_class_by_error_code",
     "ding.interaction.exception.slave": "SlaveErrorCode get_slave_exception_class_by_error_code",
+    "ding.interaction.slave.action": "DisconnectionRefuse",
+    "ding.interaction.slave.slave": "Slave",
+    "ding.league.algorithm": "pfsp uniform",
     "ding.league.one_vs_one_league": "OneVsOneLeague",
     "ding.model.common.utils": "create_model",
     "ding.model.template.acer": "ACER",
@@ -60,6 +74,11 @@ CONTENTS = {
     "ding.torch_utils.network.res_block": "ResBlock ResFCBlock",
     "ding.torch_utils.network.scatter_connection": "ScatterConnection",
     "ding.torch_utils.network.transformer": "Transformer",
+    "ding.utils.autolog.base": "RangedData TimeRangedData",
+    "ding.utils.autolog.data": "TimeRangedData",
+    "ding.utils.autolog.model": "LoggedModel TimeMode",
+    "ding.utils.autolog.time_ctl": "BaseTime NaturalTime TickTime TimeProxy",
+    "ding.utils.autolog.value": "LoggedValue",
     "ding.utils.collection_helper": "iter_mapping",
     "ding.utils.design_helper": "SingletonMetaclass",
     "ding.utils.dict_helper": "convert_easy_dict_to_dict",
@@ -78,6 +97,8 @@ CONTENTS = {
     "ding.worker.collector.comm.utils": "NaiveCollector",
     "ding.worker.collector.zergling_parallel_collector": "ZerglingParallelCollector",
     "ding.worker.coordinator.resource_manager": "NaiveResourceManager",
+    "ding.worker.learner.comm.utils": "NaiveLearner",
+    "ding.worker.replay_buffer.episode_buffer": "EpisodeReplayBuffer",
 }
 
 
@@ -91,6 +112,13 @@ def test_an_alias_is_the_module_itself_with_what_programs_import_from_it(alias):
     assert module is importlib.import_module(ALIASES[alias])
     assert module.__name__ == module.__spec__.name == ALIASES[alias]
     assert [name for name in CONTENTS[alias].split() if not hasattr(module, name)] == []
+
+
+def test_an_alias_below_a_module_replaces_no_function_of_its_name():
+    from ding.data.buffer.middleware import padding
+    from ding.data.buffer.middleware.padding import padding as same
+
+    assert padding is same and padding.__name__ == "padding"
 
 
 def test_an_alias_can_be_the_first_thing_that_is_imported():

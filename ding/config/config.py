@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from easydict import EasyDict
@@ -22,15 +23,16 @@ from ding.config.main_settings import (
 )
 from ding.config.read import (  # noqa: F401 - all are found here, as those of `save`
     Config,
+    copied,
     read_config,
     read_config_directly,
     read_config_with_system,
     read_config_yaml,
+    with_arguments,
 )
 from ding.config.save import (  # noqa: F401
     CREATE_SECTIONS,
     StartFolder,
-    by_name,
     claim_experiment,
     formatted_path,
     save_config,
@@ -51,6 +53,7 @@ from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
 from ding.utils.metric_sinks import known_sinks
 from ding.utils.pytorch_ddp_dist_helper import get_rank
+from ding.utils.references import resolved, saved_form
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY, registries
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
@@ -364,11 +367,16 @@ def compile_config_parallel(
 
 
 def _as_easydict(cfg: Any, what: str) -> EasyDict:
-    """Return a copy of the argument `what`, or raise TypeError if it is not a dict."""
+    """Return a copy of the argument `what`, or raise TypeError if it is not a dict.
+
+    Objects that a saved config names are there again, but in the section `env`, which is read where the envs are made.
+    """
     if not isinstance(cfg, Mapping):
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
+    cfg = with_arguments(cfg)
     check_keys(cfg, what)
-    return EasyDict(copy.deepcopy(cfg))
+    sections = copied(cfg).items()
+    return EasyDict({key: section if key == "env" else resolved(section, key) for key, section in sections})
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> EasyDict:
@@ -546,7 +554,8 @@ def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey],
     _count_episodes(main)
     if "unroll_len" in main.policy:
         main.policy.collect.unroll_len = main.policy.unroll_len
-    main.env = EasyDict(by_name(main.env))  # workers get it in messages
+    main = with_arguments(main, partial(saved_form, is_json=True))  # workers get the sections in messages
+    main.env, main.policy = map(EasyDict, map(saved_form, (main.env, main.policy)))
     return main
 
 

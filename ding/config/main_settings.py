@@ -19,6 +19,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
+from ding.utils.references import fits_config, items_of
 
 
 def _folder_name(value: Any) -> str | None:
@@ -126,12 +127,12 @@ def check_keys(tree: Any, where: str) -> None:
     if not isinstance(tree, Mapping):
         return
     for key in tree:
-        if not isinstance(key, str) or key in ("get", "items"):
+        if not fits_config(key):
             raise ConfigError(
                 f"the key {key!r} in {where} is not allowed: the keys of a config are attributes; choose a name that "
                 "is a str and no method of a dict"
             )
-    for key, value in dict.items(tree) if isinstance(tree, dict) else tree.items():
+    for key, value in items_of(tree):
         check_keys(value, f"{where}.{key}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import importlib.util
 import logging
@@ -11,14 +12,16 @@ import os
 import sys
 import types
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import unpack
-from ding.utils.references import IMPORT_PATHS, add_to_path, clashes, note_file
+from ding.utils.references import IMPORT_PATHS, add_to_path, clashes, held_form, note_file
+from ding.utils.state_folder import plain_tree
 
 
 class Config:
@@ -228,4 +231,45 @@ def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
         if not hasattr(cfg, "setdefault"):
             section = ".".join(names[:depth])
             raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
-    cfg[names[-1]] = value
+    cfg[names[-1]] = held_form(value) if names[0] == "env" else value
+
+
+def copied(cfg: Any) -> Any:
+    """Return a deep copy of a config.
+
+    Raises:
+        ConfigError: a value cannot be copied; the message names its key.
+    """
+    try:
+        return copy.deepcopy(cfg)
+    except Exception:
+        for key, value in plain_tree(cfg).items():
+            try:
+                copy.deepcopy(value)
+            except Exception as e:  # of any class: the value may be the user's
+                raise ConfigError(
+                    f"{key} = {shown(value)} is not allowed, for it cannot be copied ({e}) as it is for each of the "
+                    "envs; give a class or function that makes it, or the id of an env"
+                ) from e
+        raise
+
+
+# Keys of the sections `env` and `env.manager` with arguments of functions, which may have any keys and values.
+_ARGUMENTS = ("env", "kwargs", "vector_kwargs", "wrappers")
+
+
+def with_arguments(main: Any, form: Callable[[Any], Any] = held_form) -> Any:
+    """Return a main config with the arguments of envs in another form, by default one that an `EasyDict` can hold."""
+    section = main.get("env") if isinstance(main, Mapping) else None
+    return _changed(main, env=_with_arguments(section, form)) if isinstance(section, Mapping) else main
+
+
+def _with_arguments(section: Mapping[str, Any], form: Callable[[Any], Any]) -> Any:
+    changed = {key: form(section[key]) for key in _ARGUMENTS if key in section}
+    if isinstance(section.get("manager"), Mapping):
+        changed["manager"] = _with_arguments(section["manager"], form)
+    return _changed(section, **changed)
+
+
+def _changed(cfg: Mapping[str, Any], **values: Any) -> Any:
+    return type(cfg)({**cfg, **values})  # type: ignore[call-arg]

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,16 @@ from ding.utils.file_helper import atomic_write, beside
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import pack
 from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list, get_rank, get_world_size
-from ding.utils.references import IMPORT_PATHS, folders_of, is_reference, reference_to
+from ding.utils.references import (
+    IMPORT_PATHS,
+    REFERENCE,
+    folders_of,
+    is_reference,
+    items_of,
+    plain,
+    reference_to,
+    saved_form,
+)
 
 GIT_TIMEOUT_S = 1.0
 
@@ -155,12 +163,11 @@ _PLAIN = (str, bytes, bool, int, type(None), type(Ellipsis))
 
 
 def to_source(value: Any, depth: int = 0) -> str:
-    """Return an expression that evaluates to `value` in a module without imports.
+    """Return an expression that evaluates to the saved form of `value` in a module without imports.
 
     Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
-    mappings `dict`s, arrays nested lists. A class or function that can be imported becomes its name `module:name`, a
-    partial of keyword arguments a pair of name and arguments. Other objects, such as a lambda or an `nn.Module`, become
-    their quoted repr with a comment.
+    mappings `dict`s. Classes, functions and objects become what `saved_form` makes of them; what has no such form, such
+    as a lambda or an `nn.Module`, becomes its quoted repr with a comment.
 
     Args:
         value: the object.
@@ -170,52 +177,39 @@ def to_source(value: Any, depth: int = 0) -> str:
         >>> to_source((1, float("inf"), "it's"))
         '(1, float(\\'inf\\'), "it\\'s")'
     """
-    return _render(value, depth)[0]
+    return _render(saved_form(value), depth)[0]
 
 
 def is_literal(value: Any) -> bool:
-    """Return whether `to_source(value)` evaluates to an equal value, or to names of classes or functions to import."""
-    return next(_unwritten(value), None) is None
+    """Return whether `to_source(value)` evaluates to a saved form of `value`."""
+    return next(_unwritten(plain(saved_form(value))), None) is None
 
 
 def unsaved_values(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a config, by dotted key, that cannot be saved to a file: those that `to_source` quotes."""
-    return dict(_unwritten(cfg))
+    return dict(_unwritten(plain(saved_form(cfg))))
 
 
 def _unwritten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
-        for name, item in value.items():
+        is_call = REFERENCE in value
+        for name, item in items_of(value):
             yield from _unwritten(name, key)
-            yield from _unwritten(item, f"{key}.{name}" if key else str(name))
+            yield from _unwritten(item, key if is_call else f"{key}.{name}" if key else str(name))
     elif type(value) in (list, tuple, set, frozenset):
         for item in value:
             yield from _unwritten(item, key)
-    elif not (type(value) in (*_PLAIN, float, complex) or reference_to(value) is not None):
-        if isinstance(value, partial) and not value.args:
-            yield from _unwritten((value.func, value.keywords), key)
-        else:
-            yield key, value
-
-
-def by_name(value: Any) -> Any:
-    """Return a copy of a tree with the names of classes and functions that can be imported; see `to_source`."""
-    if isinstance(value, Mapping):
-        return {key: by_name(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(by_name, value))
-    if isinstance(value, partial) and not value.args and reference_to(value.func) is not None:
-        return reference_to(value.func), by_name(value.keywords)
-    return reference_to(value) or value
+    elif type(value) not in (*_PLAIN, float, complex):
+        yield key, value
 
 
 def _render(value: Any, depth: int) -> tuple[str, str]:
     """Return the expression and its comment."""
     kind = type(value)
     if isinstance(value, np.generic):
-        return _render(value.item(), depth) if type(value.item()) is not kind else _quoted(value, depth)
+        return _render(value.item(), depth) if type(value.item()) is not kind else _quoted(value)
     if kind in _PLAIN:
         return repr(value), ""
     if kind is float:
@@ -229,19 +223,14 @@ def _render(value: Any, depth: int) -> tuple[str, str]:
     if kind in (set, frozenset):
         items = sorted(value, key=repr)
         return (f"{kind.__name__}({_sequence(items, '[]', depth)})" if items else f"{kind.__name__}()"), ""
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return _render(value.tolist(), depth)[0], f"was a numpy array of {value.dtype}"
-    return _quoted(value, depth)
+    return _quoted(value)
 
 
 def _float(value: float) -> str:
     return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
 
 
-def _quoted(value: Any, depth: int) -> tuple[str, str]:
-    named = by_name(value)
-    if named is not value:
-        return to_source(named, depth), ""
+def _quoted(value: Any) -> tuple[str, str]:
     kind = "class" if isinstance(value, type) else type(value).__name__
     return repr(shown(value)), f"was a {kind}; insert it here"
 
@@ -249,17 +238,19 @@ def _quoted(value: Any, depth: int) -> tuple[str, str]:
 def _mapping(value: Mapping[Any, Any], depth: int) -> str:
     if not value:
         return "{}"
+    if value.keys() == {REFERENCE}:
+        return f"dict({REFERENCE}={value[REFERENCE]!r})"
     if all(map(_is_argument_name, value)):
         opening, closing = "dict(", ")"
-        entries = [(f"{key}=", item) for key, item in value.items()]
+        entries = [(f"{key}=", item) for key, item in items_of(value)]
     else:
         opening, closing = "{", "}"
-        entries = [(f"{_key(key)}: ", item) for key, item in value.items()]
+        entries = [(f"{_key(key)}: ", item) for key, item in items_of(value)]
     return _block(opening, closing, entries, depth)
 
 
 def _key(key: Any) -> str:
-    text = to_source(key)
+    text = _render(reference_to(key) or key, 0)[0]
     return text if "\n" not in text else repr(repr(key))
 
 
@@ -341,19 +332,17 @@ def _import_paths(cfg: Any) -> str:
 
 
 def named_modules(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the modules that a config names, and those of its classes and functions, or "" for one without a name."""
+    """Yield the modules that a config names, and those of its classes, functions and other objects."""
     if isinstance(value, Mapping):
-        for name, item in value.items():
+        for name, item in items_of(value):
             yield from named_modules(item, name)
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from named_modules(item, key)
-    elif isinstance(value, partial):
-        yield from named_modules((value.func, value.keywords), key)
     elif isinstance(value, str) and (key == "import_names" or is_reference(value)):
         yield value.partition(":")[0]
-    elif callable(value):
-        yield (reference_to(value) or "").partition(":")[0]
+    elif (form := saved_form(value)) is not value:
+        yield from named_modules(form)
 
 
 def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:

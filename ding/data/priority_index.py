@@ -12,7 +12,7 @@ import torch
 
 from ding.data.ring import Slots
 from ding.utils.data.samples import Items, values_of
-from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
+from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
 
 # Added to updated priorities, and used instead of a pushed 0, so that every stored item can be drawn.
 PRIORITY_EPS = 1e-5
@@ -135,6 +135,14 @@ class PriorityIndex:
         """A new tree of the weights."""
         tree = SumSegmentTree(_power_of_two(len(self.weights)))
         tree.set_batch(np.arange(len(self.weights)), self.weights)
+        return tree
+
+    @property
+    def min_tree(self) -> MinSegmentTree:
+        """A new tree of the weights above 0."""
+        tree = MinSegmentTree(_power_of_two(len(self.weights)))
+        slots = np.flatnonzero(self.weights)
+        tree.set_batch(slots, self.weights[slots])
         return tree
 
     @property

@@ -27,7 +27,7 @@ from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import get_world_size, smallest_over_ranks
-from ding.utils.references import hidden_file, is_of_notebook
+from ding.utils.references import hidden_file, is_of_notebook, why_unnamed
 from ding.utils.registry_factory import BUFFER_REGISTRY, MODEL_REGISTRY
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
@@ -80,15 +80,15 @@ def refuse_unsaved_env(main: Mapping[str, Any]) -> None:
     """Check that the folder of a run can name the env; in a notebook, where no class has a file, only warn.
 
     Raises:
-        ConfigError: the env is, or has, a lambda, a local class, or another object without a name, or belongs to a
-            script that an installed module hides.
+        ConfigError: the env, or an argument of it, is a lambda, a local class, or another object without a saved form,
+            or belongs to a script that an installed module hides.
     """
     for key, value in unsaved_values({"env": main["env"]}).items():
         if not is_of_notebook(value):
             raise ConfigError(
-                f"{key} = {shown(value)} is not allowed: the folder of the run could not name it, so the policy could "
-                "not be evaluated or loaded later; give a class or function at the top level of a module or script, "
-                "with its arguments if any as a pair (class, dict of arguments)"
+                f"{key} = {shown(value)} is not allowed: {why_unnamed(value)}, so the folder of the run could not name "
+                "it, and the policy could not be evaluated or loaded later; give a class or function at the top level "
+                "of a module or script, or numbers, texts, arrays, paths, enums, dataclasses and containers of these"
             )
     for hidden in _hidden(main):
         raise ConfigError(hidden)

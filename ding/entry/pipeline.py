@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from ding.config.config import compile_config
-from ding.config.read import read_config, read_config_with_system
+from ding.config.read import copied, read_config, read_config_with_system, with_arguments
 from ding.config.save import StartFolder
 from ding.entry.checks import (
     UNLIMITED,
@@ -187,7 +186,7 @@ def read_configs(input_cfg: Any, number: int) -> tuple[Any, ...]:
     if not isinstance(configs, Sequence) or len(configs) != number:
         kind = f"{'pair' if number == 2 else 'triple'} ({', '.join(_NAMES[:number])})"
         raise TypeError(f"input_cfg must be a file path or the {kind}, got {input_cfg!r}")
-    return copy.deepcopy(tuple(configs))
+    return tuple(map(copied, (with_arguments(configs[0]), *configs[1:])))
 
 
 def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from easydict import EasyDict
 from ding.config.config import resolve_class
 from ding.config.key_names import CLIPPING, KnownKeys
 from ding.config.main_settings import value_at
-from ding.config.read import put
+from ding.config.read import put, with_arguments
 from ding.entry.checks import complete_model, model_parameters, refuse_unsaved_env
 from ding.entry.curves import draw, read_curves
 from ding.entry.pipeline import with_command_mode
@@ -92,7 +92,8 @@ def train(
             process, in the env's own vectorised form if it has one and there are at least 16 envs.
         eval_episodes: the number of episodes of an evaluation; by default the recipe's, else 10.
         recipe: False for the policy's defaults; or the name of a recipe, which may be for other envs.
-        parallel: whether to run learner and collectors in their own processes; an int is the number of collectors.
+        parallel: whether to run learner and collectors in their own processes; an int is the number of collectors,
+            which all work at the same time.
         resume: whether to continue the training in `folder`, if there is one.
         folder: the folder of the run; by default `<policy>_<env>_seed<seed>`, with a time stamp if it exists.
         config: values of the main config by dotted key, such as
@@ -126,6 +127,7 @@ def train(
     before = copy.deepcopy(main)
     _merge(main, {} if config is None else config)
     change_by_name(pair, settings)
+    main.env = with_arguments(main).env
     if parallel:
         _refuse_serial_only(before, main)
     _complete(pair, bool(parallel))
@@ -518,5 +520,8 @@ def _run(pair: tuple[EasyDict, EasyDict], parallel: bool | int, how: dict[str, A
     collector = main.policy.collect.setdefault("collector", EasyDict())
     if parallel is not True:
         collector.collector_num = int(parallel)
+    tasks = "policy.other.commander.collector_task_space"
+    if value_at(main, tasks) is None:
+        put(main, tasks, collector.get("collector_num", 1))
     outcome = run_parallel((main, with_command_mode(create), EasyDict(coordinator={})), **how, evaluates_end=True)
     return str(outcome.cfg.main.exp_name)

@@ -29,6 +29,7 @@ from ding.interaction.http_client import split_http_address as split_http_addres
 if TYPE_CHECKING:
     import flask
 
+__path__: list[str] = []  # the modules below it that DI-engine has are aliases
 _View = Callable[..., Any]
 _Self = TypeVar("_Self", bound="ControllableContext")
 _DEFAULT_TOKEN_LENGTH = 64

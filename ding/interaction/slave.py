@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ding.interaction.http_client import Limits
     from ding.interaction.server.client import PeerEngine
 
+__path__: list[str] = []  # the modules below it that DI-engine has are aliases
 _MOST_BEAT_TIMEOUT_S = 10.0
 _DELIVERY_DEADLINE_S = 30.0  # how long the delivery of a result is retried
 _FIRST_WAIT_S = 0.05  # the first wait between two tries; it doubles each time

@@ -40,6 +40,7 @@ from ding.utils.module_state import load_model, load_parts, parameter_names, par
 from ding.utils.object_state import attributes_state, load_attributes_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.random_draws import seeded_weights
+from ding.utils.references import resolved
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
@@ -566,7 +567,7 @@ class CommandModePolicy(Policy):
 def create_policy(cfg: EasyDict, **kwargs: Any) -> Policy:
     """Import `cfg.import_names`, then build the registered policy `cfg.type`; `kwargs` go to its constructor."""
     import_module(cfg.get("import_names", []))
-    policy: Policy = POLICY_REGISTRY.build(cfg.type, cfg=cfg, **kwargs)
+    policy: Policy = POLICY_REGISTRY.build(cfg.type, cfg=resolved(cfg, "policy"), **kwargs)
     return policy
 
 

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from ding.utils.lock_helper import LockContext, LockContextType
 
+__path__: list[str] = []  # the modules below it that DI-engine has are aliases
 _T = TypeVar("_T")
 
 # --- clocks ---

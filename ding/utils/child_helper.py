@@ -125,6 +125,26 @@ def die_with(parent_pid: int, farewell_s: float = 2.0) -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
+_parent_to_be = 0  # the process id of this process, for those that it forks
+
+
+def allow_children() -> None:
+    """Let this process, a daemon of `multiprocessing`, start processes; those that it forks end with it."""
+    global _parent_to_be
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    if hasattr(os, "register_at_fork"):
+        _parent_to_be = os.getpid()
+        os.register_at_fork(after_in_child=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    global _parent_to_be
+    parent_pid, _parent_to_be = _parent_to_be, os.getpid()
+    die_with(parent_pid, farewell_s=0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
 def from_lasting_thread(start: Callable[[], T]) -> T:
     """Call `start` in a thread that lives as long as this process: the main thread, or a dedicated one."""
     global _starts

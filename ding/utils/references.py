@@ -1,16 +1,24 @@
-"""Names of classes and functions, `module:name`, by which a saved config refers to them."""
+"""The saved form of a config: plain data, with names `module:name` in the place of classes, functions and objects."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
+import operator
 import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import partial
 from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
@@ -18,6 +26,10 @@ from ding.utils.log_helper import shown
 
 # The name in a config file of the folders whose modules it names.
 IMPORT_PATHS = "import_paths"
+# Keys of the saved form: of `module:name`, with "args" and "kwargs" if it is called; of the items of a dict.
+REFERENCE, _ITEMS = "__reference__", "__items__"
+_NUMBERS_AND_TEXT = "biufcSU"  # kinds of dtypes
+_SPACES = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 _importing: list[str] = []  # references whose modules are being imported
 _files: dict[str, str] = {}  # of modules that were executed under a private name, by that name
 
@@ -27,8 +39,144 @@ def note_file(module: str, path: str) -> None:
     _files[module] = path
 
 
+def saved_form(value: Any, is_json: bool = False) -> Any:
+    """Return a copy of a tree as data that files and messages can hold, from which `resolved` makes it again.
+
+    A class, a function or a member of an enum becomes `{"__reference__": "module:name"}`. Partials, paths, arrays,
+    dtypes, dataclasses, named tuples and spaces become calls, `{"__reference__": ..., "args": [...], "kwargs": {...}}`.
+    What cannot be imported by its name, such as a lambda, stays as it is.
+
+    Args:
+        is_json: whether what JSON lacks becomes a call, too: tuples, sets, bytes, complex numbers, numpy's scalars.
+
+    Example:
+        >>> saved_form({"scale": (1, abs), "where": "crypto:BTC"})
+        {'scale': (1, {'__reference__': 'builtins:abs'}), 'where': 'crypto:BTC'}
+        >>> resolved(saved_form(partial(pow, exp=2)), "env.reward")(3)
+        9
+    """
+    if isinstance(value, dict):
+        return {key: saved_form(item, is_json) for key, item in items_of(value)}
+    if type(value) is list or (type(value) is tuple and not is_json):
+        return type(value)(saved_form(item, is_json) for item in value)
+    reference = reference_to(value)
+    if reference is not None:
+        return {REFERENCE: reference}
+    function, args, kwargs = _call_of(value)
+    if function is None and is_json:
+        function, args = _call_for_json(value)
+    if function is None or (reference := reference_to(function)) is None:
+        return value
+    form = {REFERENCE: reference, "args": saved_form(held_form(list(args)), is_json)}
+    return form | ({"kwargs": saved_form(held_form(kwargs), is_json)} if kwargs else {})
+
+
+def _call_for_json(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any]]:
+    """Return a function that makes a value that JSON lacks from values that it has, and the arguments."""
+    if isinstance(value, complex):
+        return complex, (value.real, value.imag)
+    if isinstance(value, np.generic) and value.dtype.kind in _NUMBERS_AND_TEXT:
+        return type(value), (value.item(),)
+    return (type(value), (list(value),)) if type(value) in (tuple, set, frozenset, bytes) else (None, ())
+
+
+def _call_of(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any], Mapping[str, Any]]:
+    """Return a function that makes `value` and its arguments; None for the function if there is none."""
+    if isinstance(value, partial):
+        return partial, (value.func, *value.args), value.keywords
+    if isinstance(value, Path):
+        return Path, (str(value),), {}
+    if isinstance(value, np.dtype) and value.kind in _NUMBERS_AND_TEXT:
+        return np.dtype, (value.str,), {}
+    if isinstance(value, np.ndarray) and value.dtype.kind in _NUMBERS_AND_TEXT:
+        function: Any = np.array if value.size else np.zeros
+        return function, (value.tolist() if value.size else value.shape,), {"dtype": value.dtype.str}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value), value, {}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        return type(value), (), {name: getattr(value, name) for name in names}
+    if type(value).__module__.startswith("gymnasium.spaces.") and type(value).__name__ in _SPACES:
+        parameters = inspect.signature(type(value)).parameters.keys() - {"seed"}
+        return type(value), (), {name: getattr(value, name) for name in sorted(parameters) if hasattr(value, name)}
+    return None, (), {}
+
+
+def why_unnamed(value: Any) -> str:
+    """Return why `saved_form` leaves `value` as it is."""
+    name = getattr(value, "__qualname__", None)
+    if not callable(value) or not isinstance(name, str):
+        return f"an object of the class {type(value).__qualname__} is no data"
+    if "<lambda>" in name:
+        return "a lambda has no name"
+    if "<locals>" in name:
+        return f"{name!r} is defined within a function"
+    if inspect.ismethod(value):
+        return f"{name!r} is a method of an object"
+    return f"importing {getattr(value, '__module__', None)}:{name} gives something else"
+
+
+def items_of(value: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a mapping, also of an `EasyDict` with a key `items`, which hides the method."""
+    return dict.items(value) if isinstance(value, dict) else value.items()
+
+
+def fits_config(key: Any) -> bool:
+    """Return whether `key` can be the key of an `EasyDict`, of which it is an attribute."""
+    return isinstance(key, str) and key not in ("get", "items")
+
+
+def held_form(value: Any) -> Any:
+    """Return a copy of a tree of arguments in which an `EasyDict` can hold every dict; `plain` makes these again.
+
+    Example:
+        >>> held_form({"moves": {0: "left"}})
+        {'moves': {'__items__': [[0, 'left']]}}
+    """
+    if isinstance(value, dict):
+        items = {key: held_form(item) for key, item in items_of(value)}
+        return items if all(map(fits_config, items)) else {_ITEMS: [list(item) for item in items.items()]}
+    return type(value)(map(held_form, value)) if type(value) in (list, tuple) else value
+
+
+def plain(value: Any) -> Any:
+    """Return a copy of a tree of arguments with dicts in the place of `EasyDict`s and of what `held_form` has made."""
+    if isinstance(value, dict) and _ITEMS in value:
+        return {key: plain(item) for key, item in value[_ITEMS]}
+    if type(value) in (dict, EasyDict):
+        return {key: plain(item) for key, item in dict.items(value)}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+
+
+def resolved(value: Any, where: str) -> Any:
+    """Return a tree with the objects that `saved_form` has named; parts without any are not copied.
+
+    Args:
+        where: the config key of the tree, for messages.
+
+    Raises:
+        ConfigError, ImportError: see `resolve_reference`.
+    """
+    if isinstance(value, dict) and REFERENCE in value:
+        found = resolve_reference(value[REFERENCE], where)
+        if "args" not in value:
+            return found
+        return found(*plain(resolved(value["args"], where)), **plain(resolved(value.get("kwargs", {}), where)))
+    if isinstance(value, dict):
+        items = {key: resolved(item, f"{where}.{key}") for key, item in items_of(value)}
+        if all(items[key] is item for key, item in items_of(value)):
+            return value
+        return EasyDict(held_form(items)) if isinstance(value, EasyDict) else items
+    if type(value) in (list, tuple):
+        entries = [resolved(item, where) for item in value]
+        return value if all(map(operator.is_, entries, value)) else type(value)(entries)
+    return value
+
+
 def reference_to(obj: Any) -> str | None:
-    """Return `module:name` of a class or function, or None if importing it would not give this very object.
+    """Return `module:name` of a class, a function or a member of an enum.
+
+    It is None if importing that name would not give this very object.
 
     A script that runs is named like its file: `train:MyEnv` is the class `MyEnv` of `train.py`.
 
@@ -37,9 +185,11 @@ def reference_to(obj: Any) -> str | None:
         >>> reference_to(OrderedDict), reference_to(lambda: 0)
         ('collections:OrderedDict', None)
     """
-    if not (isinstance(obj, type) or inspect.isroutine(obj)):
+    if isinstance(obj, Enum):
+        reference = reference_to(type(obj))
+        return None if reference is None or obj.name not in type(obj).__members__ else f"{reference}.{obj.name}"
+    if not callable(obj):
         return None
-    # Objects with `__get__` count as routines, also those without a name.
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
         return None
@@ -88,7 +238,7 @@ def is_reference(value: Any) -> bool:
 
 
 def resolve_reference(reference: str, where: str) -> Any:
-    """Return the class or function that `reference_to` has named.
+    """Return the object that `reference_to` has named.
 
     Args:
         where: the config key with the reference, for messages.

@@ -15,7 +15,6 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -26,7 +25,7 @@ from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.lock_helper import hold_file
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import is_tensor, pack, plain_dtype, unpack, unpack_items
-from ding.utils.references import reference_to
+from ding.utils.references import REFERENCE, items_of, saved_form
 
 # Another version for each change of the states of the parts of a run.
 _FORMAT, _VERSION = "ding-run-state", 4
@@ -462,7 +461,7 @@ def read_run_state(
 
 
 def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a config by dotted path; an empty section is a leaf.
+    """Return the leaves of a config by dotted path; an empty section is a leaf, and so is the saved form of an object.
 
     Example:
         >>> plain_tree({"policy": {"learn": {"batch_size": 64}, "model": {}}, "seed": 0})
@@ -470,7 +469,7 @@ def plain_tree(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     leaves: dict[str, Any] = {}
     for key, value in cfg.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and REFERENCE not in value:
             leaves.update(plain_tree(value, f"{prefix}{key}."))
         else:
             leaves[f"{prefix}{key}"] = value
@@ -484,15 +483,15 @@ def flat_config(cfg: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _as_text(value: Any) -> str:
+    value = saved_form(value)
+    if isinstance(value, Mapping):
+        if value.keys() == {REFERENCE}:
+            return repr(value[REFERENCE])
+        return f"{{{', '.join(f'{key!r}: {_as_text(item)}' for key, item in items_of(value))}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_as_text, value))}]"
     if isinstance(value, (set, frozenset)):  # their order differs from one process to the next
         return f"{{{', '.join(sorted(map(_as_text, value)))}}}"
-    if isinstance(value, partial) and not value.args:
-        return _as_text((value.func, value.keywords))
-    reference = reference_to(value)
-    if reference is not None:
-        return repr(reference)  # as in a saved config
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
     text = shown(value)

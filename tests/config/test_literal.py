@@ -13,6 +13,8 @@ from ding.config.save import is_literal, to_source, unsaved_values
 
 NAMES = {"__builtins__": {"dict": dict, "float": float, "set": set, "frozenset": frozenset, "complex": complex}}
 
+COUNTER = {"__reference__": "collections:Counter"}
+
 scalars = st.one_of(
     st.none(),
     st.booleans(),
@@ -71,20 +73,17 @@ def test_numpy_scalars_become_python_numbers():
     assert [type(x) for x in back] == [float, int, bool, float]
 
 
-def test_an_array_becomes_lists_with_a_comment():
+def test_an_array_becomes_a_call_with_lists():
     text = to_source({"scale": np.array([[1.0, 2.0]], dtype=np.float32)})
-    assert eval(text, NAMES) == {"scale": [[1.0, 2.0]]}
-    assert "# was a numpy array of float32" in text
-    assert not is_literal({"scale": np.zeros(2)})
+    call = {"__reference__": "numpy:array", "args": [[[1.0, 2.0]]], "kwargs": {"dtype": "<f4"}}
+    assert eval(text, NAMES) == {"scale": call} and "#" not in text
 
 
 @pytest.mark.differs(
     "classes or functions in a config make saving fail",
     "they are saved as their repr, with a comment",
 )
-@pytest.mark.parametrize(
-    "value", [lambda x: x, nn.Sequential(nn.Tanh(), nn.Linear(1, 1)), range(3), partial(max, 1), object()]
-)
+@pytest.mark.parametrize("value", [lambda x: x, nn.Sequential(nn.Tanh(), nn.Linear(1, 1)), range(3), object()])
 def test_what_has_no_literal_becomes_its_repr_with_a_comment(value):
     text = to_source({"activation": value, "after": 1})
     assert eval(text, NAMES) == {"activation": repr(value), "after": 1}
@@ -95,11 +94,11 @@ def test_what_has_no_literal_becomes_its_repr_with_a_comment(value):
 @pytest.mark.parametrize(
     ("value", "name"),
     [
-        (OrderedDict, "collections:OrderedDict"),
-        (print, "builtins:print"),
-        (Counter.fromkeys, "collections:Counter.fromkeys"),
-        (partial(Counter, a=1), ("collections:Counter", {"a": 1})),
-        ([(OrderedDict, {"a": Counter})], [("collections:OrderedDict", {"a": "collections:Counter"})]),
+        (OrderedDict, {"__reference__": "collections:OrderedDict"}),
+        (print, {"__reference__": "builtins:print"}),
+        (Counter.fromkeys, {"__reference__": "collections:Counter.fromkeys"}),
+        (partial(Counter, a=1), {"__reference__": "functools:partial", "args": [COUNTER], "kwargs": {"a": 1}}),
+        ([(OrderedDict, {"a": Counter})], [({"__reference__": "collections:OrderedDict"}, {"a": COUNTER})]),
     ],
 )
 def test_what_can_be_imported_becomes_its_name(value, name):
@@ -111,6 +110,8 @@ def test_what_can_be_imported_becomes_its_name(value, name):
 def test_values_that_no_file_can_hold_are_found_by_their_keys():
     env = {"env": (lambda: 0), "kwargs": {"a": 1}, "wrappers": [OrderedDict, nn.Tanh()]}
     assert list(unsaved_values({"env": env, "seed": 0})) == ["env.env", "env.wrappers"]
+    wrappers = [(OrderedDict, {"func": partial(max, key=lambda: 0)}), (OrderedDict, {"scale": {"of": object()}})]
+    assert list(unsaved_values({"env": {"wrappers": wrappers}})) == ["env.wrappers.func.key", "env.wrappers.scale.of"]
 
 
 def test_non_literals_in_sequences_and_keys_do_not_break_the_source():

@@ -88,9 +88,9 @@ def test_contradicting_arguments_are_refused(kwargs):
 
 def test_too_few_records_raise_or_give_nothing(caplog):
     buffer = filled(4, 3)
-    with pytest.raises(ValueError, match="there are 3 records"):
+    with pytest.raises(ValueError, match="^There are less than"):
         buffer.sample(4)
-    assert buffer.sample(4, ignore_insufficient=True) == [] and "there are 3 records" in caplog.text
+    assert buffer.sample(4, ignore_insufficient=True) == [] and "There are less than 4" in caplog.text
     assert len(buffer.sample(9, replace=True)) == 9
     for ignore in (False, True):
         with pytest.raises(IndexError, match="empty buffer"):
@@ -149,7 +149,7 @@ def test_clear_drops_records_and_groups():
     buffer.sample(1, groupby="group")
     buffer.clear()
     assert len(buffer) == len(buffer.indices) == len(buffer.meta_index) == 0
-    with pytest.raises(ValueError, match="is not allowed: there are"):
+    with pytest.raises(ValueError, match="^There are less than"):
         buffer.sample(1)
 
 
@@ -159,7 +159,7 @@ def test_groups_hold_all_their_records_in_order():
     groups = {group[0].data[0]: values(group) for group in buffer.sample(3, groupby="group")}
     assert groups == {"a": [("a", 0), ("a", 1), ("a", 2)], "b": [("b", 0), ("b", 1)], "c": [("c", 0)]}
     assert list(buffer.meta_index["group"]) == ["a"] * 3 + ["b"] * 2 + ["c"]
-    with pytest.raises(ValueError, match="there are 3 records"):
+    with pytest.raises(ValueError, match="^There are less than"):
         buffer.sample(4, groupby="group")
     assert buffer.sample(4, groupby="group", ignore_insufficient=True) == []
     assert len(buffer.sample(4, groupby="group", replace=True)) == 4
@@ -203,7 +203,7 @@ def test_windows_are_consecutive_and_reach_both_ends():
         starts.add(window[0])
         assert window == [("a", window[0][1] + i) for i in range(3)]
     assert starts == {("a", 0), ("a", 1), ("a", 2)}
-    with pytest.raises(ValueError, match="is not allowed: there are"):
+    with pytest.raises(ValueError, match="^There are less than"):
         buffer.sample(2, groupby="group", unroll_len=3)
 
 

@@ -1,6 +1,7 @@
 import math
 import os
 import pathlib
+import threading
 
 import pytest
 import torch
@@ -248,6 +249,13 @@ def test_an_unusable_experiment_folder_is_refused_before_envs_are_made():
 def test_an_input_that_is_no_pair_is_refused(bad):
     with pytest.raises(TypeError, match="must be a file path or the pair"):
         serial_pipeline(bad)
+
+
+def test_an_env_that_cannot_be_copied_is_refused_by_its_key():
+    main, create = pair()
+    main.env.env = threading.Lock()
+    with pytest.raises(ConfigError, match=r"env\.env = .*lock.* cannot be copied"):
+        serial_pipeline((main, create), env_setting=setting())
 
 
 def test_a_create_config_without_policy_type_is_refused():

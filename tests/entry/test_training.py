@@ -1,5 +1,7 @@
 """`train`: one call from a policy's name and an env to a trained policy."""
 
+import enum
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -182,6 +184,81 @@ def test_whatever_can_be_imported_is_saved_by_its_name(env):
     assert RunFolder(training.folder).result()["train_iter"] == 2
 
 
+class Pace(enum.Enum):
+    SLOW, FAST = 1, 2
+
+
+class Shop(Corridor):
+    """A corridor that checks that its arguments come as they were given, in plain dicts."""
+
+    def __init__(self, items=0, moves=None, cost=None, pace=None, scale=None, market=None):
+        assert (items, moves, pace, market) == (7, {0: (0, 1), 1: {"get": 2}}, Pace.FAST, "crypto:BTC")
+        assert {type(moves), type(moves[1])} == {dict} and scale.dtype == np.float32 and scale.tolist() == [1, 2]
+        self.cost = cost
+
+    def step(self, action):
+        obs, _, *ends = super().step(action)
+        return obs, self.cost(1.0), *ends
+
+
+def tenth(reward):
+    return reward / 10
+
+
+ARGUMENTS = {
+    "items": 7, "moves": {0: (0, 1), 1: {"get": 2}}, "cost": tenth, "pace": Pace.FAST,
+    "scale": np.array([1, 2], np.float32), "market": "crypto:BTC",
+}  # fmt: skip
+DOUBLED = ("gymnasium.wrappers:TransformReward", {"func": partial(np.multiply, 2)})
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"env_manager": "subprocess"}, pytest.param({"parallel": 1}, marks=pytest.mark.slow)]
+)
+def test_arguments_of_envs_and_wrappers_come_back_whatever_they_are(how):
+    training = train("dqn", (Shop, ARGUMENTS), iterations=1, config={"env.wrappers": [DOUBLED]}, **how, **QUICK)
+    assert training.evaluate(1).returns == pytest.approx([0.8])
+    assert Training.load(training.folder).evaluate(1).returns == pytest.approx([0.8])
+    assert evaluate_run(training.folder, 1).returns == pytest.approx([0.8])
+    if not how:
+        serial_pipeline(read_config(f"{training.folder}/total_config.py"), max_train_iter=2, resume=True)
+        assert RunFolder(training.folder).result()["eval_value"] == pytest.approx(0.8)
+
+
+class Meeting(Corridor):
+    """A corridor whose first episode in a process begins once one begins in another process, too."""
+
+    barrier = None
+    has_met = False
+
+    def reset(self, *, seed=None, options=None):
+        if multiprocessing.parent_process() is not None and not Meeting.has_met:
+            Meeting.has_met = True
+            self.barrier.wait(60)
+        return super().reset(seed=seed)
+
+
+def test_as_many_collectors_work_at_a_time_as_were_asked_for(monkeypatch):
+    monkeypatch.setattr(Meeting, "barrier", multiprocessing.get_context("fork").Barrier(2))
+    training = train("dqn", Meeting, iterations=1, parallel=2, **QUICK)
+    assert training.result["train_iter"] >= 1 and not Meeting.barrier.broken
+
+
+def test_arguments_of_a_registered_env_may_have_any_keys():
+    gymnasium.register("Shop-v0", Shop)
+    env = {"env_id": "Shop-v0", "kwargs": ARGUMENTS, "collector_env_num": 1, "evaluator_env_num": 1}
+    main = {"exp_name": "shop", "env": {**env, "n_evaluator_episode": 1}, "policy": {"learn": {"batch_size": 8}}}
+    create = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "dqn"}}
+    main["policy"]["collect"] = {"n_sample": 8}
+    try:
+        serial_pipeline((main, EasyDict(create)), max_train_iter=1)
+        assert evaluate_run("shop", 1).returns == pytest.approx([0.4])
+        env = gymnasium.make("Shop-v0", **ARGUMENTS)  # its spec has the arguments
+        assert train("dqn", env, iterations=1, **QUICK).evaluate(1).returns == pytest.approx([0.4])
+    finally:
+        del gymnasium.registry["Shop-v0"]
+
+
 def test_what_the_folder_could_not_name_is_refused_at_the_start():
     class Inside(Corridor):
         """A class of this function."""
@@ -198,6 +275,8 @@ def test_what_the_folder_could_not_name_is_refused_at_the_start():
     for env in (lambda: Corridor(), Inside, partial(lambda: Corridor()), Maker()):
         with pytest.raises(ConfigError, match=r"env\.env = .* could not name it.*top level of a module"):
             train("dqn", env, iterations=1, **QUICK)
+    with pytest.raises(ConfigError, match=r"env\.env\.cost = .*: a lambda has no name"):
+        train("dqn", (Shop, {**ARGUMENTS, "cost": lambda reward: reward}), iterations=1, **QUICK)
 
 
 def test_a_run_whose_env_has_no_name_is_used_with_the_env_given_anew(caplog):
@@ -642,6 +721,15 @@ def test_what_cannot_be_trained_is_refused():
         train("ppg_offpolicy", "CartPole-v1", iterations=1)
 
 
+@pytest.mark.parametrize(("words", "parallel"), [(["--parallel", "2"], 2), (["--mode", "parallel"], True), ([], False)])
+def test_the_command_trains_with_as_many_collectors_as_are_asked_for(monkeypatch, words, parallel):
+    given = {}
+    monkeypatch.setattr("ding.entry.training.train", lambda **arguments: given.update(arguments))
+    result = CliRunner().invoke(cli, ["train", "dqn", "CartPole-v1", "--env-steps", "16", *words])
+    assert result.exit_code == 0, result.output
+    assert given["parallel"] == parallel and type(given["parallel"]) is type(parallel)
+
+
 def test_the_command_trains_several_seeds():
     words = ["dqn", "CartPole-v1", "--env-steps", "16", "-s", "0", "-s", "1", "--set", "batch_size=8"]
     result = CliRunner().invoke(cli, ["train", *words, "--set", "env.n_evaluator_episode=1", "--num-envs", "2"])
@@ -662,6 +750,7 @@ def test_the_command_trains_several_seeds():
         (["ppo", "CartPole-v1"], "nothing ends the training"),
         (["ppo", "CartPole-v1", "--env-steps", "9", "--mode", "serial"], "leave it out"),
         (["ppo", "--num-envs", "2"], "--num-envs needs POLICY ENV"),
+        (["ppo", "--parallel", "2"], "--parallel needs POLICY ENV"),
         (["ppo", "CartPole-v1", "--set", "env=Acrobot-v1"], "--set env=... is not allowed with a policy and an env"),
         (["ppo", "CartPole-v1", "--set", "stop_value=9"], "has an argument or option of its own, see ding train"),
     ],

@@ -406,7 +406,8 @@ class DequeBuffer(Buffer):
             return self.rng.integers(0, count, size)
         if size <= count:
             return self.rng.choice(count, size, replace=False)
-        message = f"size = {size} is not allowed: there are {count} records or groups to sample from"
+        # Programs look for the first words, which are DI-engine's.
+        message = f"There are less than {size} records or groups to sample from, {count}; push more, or lower size"
         if not ignore_insufficient:
             raise ValueError(message)
         logging.getLogger("ding").warning(message)

@@ -27,6 +27,7 @@ __all__ = [
     "use_time_check",
 ]
 
+__path__: list[str] = []  # the modules below it that DI-engine has are aliases
 _COLLECTED = "train_iter_data_collected"
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
+from ding.utils.references import resolved
 from ding.utils.registry_factory import ENV_REGISTRY
 
 
@@ -171,6 +172,7 @@ def get_vec_env_setting(
     env_cls: Any = get_env_cls(cfg)
     collector_cfg = env_cls.create_collector_env_cfg(cfg) if collect else None
     evaluator_cfg = env_cls.create_evaluator_env_cfg(cfg) if eval_ else None
+    collector_cfg, evaluator_cfg = resolved([collector_cfg, evaluator_cfg], "env")
     return env_cls, collector_cfg, evaluator_cfg
 
 

@@ -33,7 +33,7 @@ from ding.utils.config_helper import (
 from ding.utils.data.nested import FLOAT32_MAX
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
-from ding.utils.references import is_reference, resolve_reference
+from ding.utils.references import held_form, is_reference, plain, resolve_reference, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
 
 _FLOAT32 = np.dtype(np.float32)
@@ -234,7 +234,7 @@ class GymnasiumSource:
         Raises:
             ConfigError: a value is not allowed, or not exactly one of `env_id` and `env` is given.
         """
-        cfg = cfg if cfg is not None else {}
+        cfg = plain(resolved(cfg, "env")) if cfg is not None else {}
         check_values(cfg, "env (type gymnasium)", SETTINGS.rules())
         env_id, env = cfg.get("env_id"), cfg.get("env")
         if (env_id is None) == (env is None):
@@ -317,7 +317,7 @@ def env_section_of(env: Any) -> dict[str, Any]:
         return {"env": env} if _names_a_class(env) else {"env_id": env}
     if isinstance(env, (list, tuple)) and len(env) == 2:
         factory_of(env)
-        return {"env": env}
+        return {"env": held_form(env)}
     spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
     if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
         return _section_of_spec(spec)
@@ -350,7 +350,7 @@ def _section_of_spec(spec: Any) -> dict[str, Any]:
     limits = {} if limit in (None, gymnasium.spec(spec.id).max_episode_steps) else {"max_episode_steps": limit}
     wrappers = [(wrapper.entry_point, dict(wrapper.kwargs)) for wrapper in spec.additional_wrappers]
     more = {"kwargs": kwargs, "wrappers": wrappers}
-    return {"env_id": spec.id, **{key: value for key, value in more.items() if value}, **limits}
+    return {"env_id": spec.id, **{key: held_form(value) for key, value in more.items() if value}, **limits}
 
 
 # What makes ids with a namespace known: a module, and its function if importing it is not enough.
@@ -470,9 +470,6 @@ def _read_callable(entry: Any, key: str) -> Wrapper:
     make, kwargs = entry if isinstance(entry, (list, tuple)) and len(entry) == 2 else (entry, {})
     if isinstance(make, str):
         make = resolve_reference(make, f"env.{key}")
-    elif isinstance(make, (list, tuple)) and len(make) == 2:  # how a partial in a pair is saved
-        make, inner = _read_callable(make, key)
-        kwargs = {**inner, **kwargs} if isinstance(kwargs, dict) else kwargs
     if callable(make) and isinstance(kwargs, dict):
         return make, dict(kwargs)
     raise ConfigError(

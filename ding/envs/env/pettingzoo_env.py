@@ -24,6 +24,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.import_helper import missing_package
 from ding.utils.log_helper import shown
+from ding.utils.references import plain, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
 
 
@@ -216,6 +217,7 @@ def _result(returns: np.ndarray, player: int) -> str:
 
 def _source(cfg: Mapping[str, Any]) -> tuple[Callable[[], Any], str]:
     """Return the function that makes the environment, and its name."""
+    cfg = plain(resolved(cfg, "env"))
     env, kwargs = cfg.get("env"), dict(cfg.get("kwargs", {}))
     env_id: Any = cfg.get("env_id")
     if (env_id is None) == (env is None):

@@ -54,6 +54,7 @@ from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown, tell_once
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import SavedAttributes
+from ding.utils.references import resolved
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 from ding.utils.time_helper import WatchDog
 
@@ -828,7 +829,7 @@ def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: list[Callable[[],
     Raises:
         KeyError: `type` is missing, or no manager is registered under it.
     """
-    cfg = EasyDict(copy.deepcopy(dict(manager_cfg)))
+    cfg = resolved(EasyDict(copy.deepcopy(dict(manager_cfg))), "env.manager")
     import_module(cfg.pop("import_names", []))
     return ENV_MANAGER_REGISTRY.build(cfg.pop("type"), env_fn=env_fn, cfg=cfg)
 

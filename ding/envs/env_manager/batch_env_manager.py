@@ -20,6 +20,7 @@ from ding.utils.config_helper import ConfigError, Setting, Settings, check_value
 from ding.utils.data.nested import is_mapping
 from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, map_node, node_rows
 from ding.utils.default_helper import one_time_warning
+from ding.utils.references import plain
 
 # Settings of an env section that make an env other than the one the simulator makes.
 _FOREIGN = ("env", "kwargs", "wrappers", "act_bins", "norm_obs", "env_wrapper")
@@ -128,7 +129,7 @@ class BatchEnvManager(BaseEnvManager):
     )
 
     def __init__(self, cfg: Mapping[str, Any] = EasyDict(), env_fn: list[Callable[[], Any]] | None = None) -> None:
-        merged = {**self.default_config(), **cfg}
+        merged = plain({**self.default_config(), **cfg})
         check_values(merged, type(self).__name__, settings_of(type(self)).rules())
         unused = [f"{key} = {merged[key]!r}" for key in _OF_SINGLE_ENVS if merged[key] != self.config[key]]
         if unused:

@@ -24,7 +24,7 @@ from ding.envs.env.base_env import BaseEnvTimestep, EnvOutputError
 from ding.envs.env_manager.base_env_manager import call_with_timeout, no_timestep
 from ding.envs.env_manager.block import is_abnormal, is_done
 from ding.envs.env_manager.env_state import ENV_CALLS, EnvSeed, EpisodeLog, Restored, restore_env, save_env
-from ding.utils.child_helper import KILL, die_with, forget_secrets, reset_inherited, set_death_signal
+from ding.utils.child_helper import KILL, allow_children, die_with, forget_secrets, reset_inherited, set_death_signal
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.shm_buffer import ShmBuffer, ctype_of
 
@@ -303,6 +303,7 @@ def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
     forget_secrets()
     _release_fork_server()
     die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
+    allow_children()
     seed_globals(plan.random_words)
 
 

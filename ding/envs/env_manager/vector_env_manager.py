@@ -17,11 +17,12 @@ from ding.envs.env.gymnasium_spaces import as_observation
 from ding.envs.env_manager.base_env_manager import RESET, RUN
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager, copied_rows, put_rows, refuse_foreign
 from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
-from ding.utils.child_helper import forget_secrets, without_secrets
+from ding.utils.child_helper import allow_children, forget_secrets, without_secrets
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.nested import is_mapping, leaves, map_leaves
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.log_helper import shown
+from ding.utils.references import resolve_reference
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 
 # Keys of infos for the terminal observations and infos of envs that begin the next episode in the same step.
@@ -85,7 +86,9 @@ class VectorEnvManager(BatchEnvManager):
                 "The env's own vector env, one that steps single envs in turn, or one that steps each in a process; "
                 "None for the first if the env has one, else the second.",
             ),
-            "vector_env": Setting(None, anything, "Function of `num_envs` that makes the vector env instead."),
+            "vector_env": Setting(
+                None, anything, "Function of `num_envs` that makes the vector env instead, or its name `module:name`."
+            ),
             "autoreset_mode": Setting(
                 None,
                 one_of(None, *(mode.value for mode in Autoreset)),
@@ -225,7 +228,9 @@ class VectorEnvManager(BatchEnvManager):
         if cfg["vector_env"] is None:
             return _vector_of_section(cfg, self._env_section, count)
         refuse_foreign(self._env_section, "vector_env", "")
-        vector = cfg["vector_env"](num_envs=count, **cfg["kwargs"])
+        make = cfg["vector_env"]
+        make = resolve_reference(make, "env.manager.vector_env") if isinstance(make, str) else make
+        vector = make(num_envs=count, **cfg["kwargs"])
         if not isinstance(vector, gymnasium.vector.VectorEnv) or vector.num_envs != count:
             raise ConfigError(
                 f"env.manager.vector_env gave {shown(vector)}, which is not a gymnasium.vector.VectorEnv of {count} "
@@ -292,6 +297,7 @@ def _vector_of_singles(source: GymnasiumSource, count: int, in_processes: bool, 
 def _make_member(source: GymnasiumSource, parent_pid: int) -> Any:
     if os.getpid() != parent_pid:
         forget_secrets()
+        allow_children()
     return source.make()
 
 

@@ -16,7 +16,7 @@ from ding.utils.autolog import TickTime
 from ding.utils.config_helper import Setting, Settings, integer, number
 from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, listed, part_of, rows_of, values_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
+from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
 from ding.worker.replay_buffer.utils import LimitCheck, SampledDataAttrMonitor, ThruputController, UniqueIds, parse_id
 
@@ -151,6 +151,10 @@ class AdvancedReplayBuffer(ColumnBuffer):
     @property
     def _sum_tree(self) -> SumSegmentTree:
         return self._index.sum_tree
+
+    @property
+    def _min_tree(self) -> MinSegmentTree:
+        return self._index.min_tree
 
     @property
     def max_priority(self) -> float:

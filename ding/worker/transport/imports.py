@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ding.utils.references import is_reference
+from ding.utils.references import REFERENCE, is_reference
 
 _KEY, _TRUST, _FOLDER = "import_names", "trust_pickle", "exp_name"
 _OWN_PACKAGE = "ding."
@@ -110,7 +110,7 @@ def _is_own(name: str) -> bool:
 def named_imports(content: Any) -> Iterator[Any]:
     """Yield the modules under `import_names` and those before the colon of env ids, anywhere in `content`.
 
-    A class or function that a section `env` names as `module:name` is yielded whole, too.
+    What the saved form or a section `env` names as `module:name` is yielded whole, too.
     """
     for names in _values(content, _KEY):
         yield from _listed(names)
@@ -131,7 +131,9 @@ def _modules_of_ids(content: Any, key: Any = None, pattern: re.Pattern[str] = _I
         for value in content:
             yield from _modules_of_ids(value, key, pattern)
     elif isinstance(content, str):
-        if key in _ID_KEYS and (":" in content or _is_module_name(content)):
+        if key == REFERENCE:
+            yield content
+        elif key in _ID_KEYS and (":" in content or _is_module_name(content)):
             yield content.partition(":")[0]
         elif found := pattern.fullmatch(content):
             yield found[1]

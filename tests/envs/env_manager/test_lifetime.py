@@ -81,6 +81,36 @@ def test_the_envs_end_with_a_process_that_is_killed(deed, monkeypatch):
     process.join()
 
 
+def greet_and_stay(connection):
+    connection.send("hello")
+    time.sleep(60)
+
+
+def start_a_process(env):
+    """Start a process as an env does that has its simulator in one, and return what it says."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=greet_and_stay, args=(theirs,), daemon=True)
+    process.start()
+    return {"pid": process.pid, "said": ours.recv()}
+
+
+@pytest.mark.differs(
+    "an env that starts a process fails under `subprocess`: daemonic processes are not allowed to have children",
+    "it may; the process ends with that of the env, however that ends",
+)
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_an_env_may_start_a_process_which_ends_with_its_own(how):
+    manager = SyncSubprocessEnvManager([Make(0, deeds={("step", 0): start_a_process})], FORK)
+    manager.launch()
+    info = manager.step({0: 0})[0].info
+    assert info["said"] == "hello" and exists(info["pid"])
+    if how == "killed":
+        os.kill(pids(manager)[0], signal.SIGKILL)
+        assert wait_for_death(info["pid"])
+    manager.close()
+    assert wait_for_death(info["pid"])
+
+
 @pytest.mark.differs(
     "an env that holds the interpreter lock in native code outlives a killed program",
     "the kernel ends it with the program",

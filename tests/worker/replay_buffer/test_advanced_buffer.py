@@ -43,7 +43,12 @@ def assert_consistent(buffer: AdvancedReplayBuffer) -> None:
     live = [slot for slot, item in enumerate(buffer._data) if item is not None]
     assert buffer.count() == len(live)
     assert buffer._sum_tree.reduce() == pytest.approx(weights(buffer), abs=1e-6)
-    assert np.flatnonzero(buffer._sum_tree.leaves).tolist() == live
+    assert (
+        np.flatnonzero(buffer._sum_tree.leaves).tolist()
+        == np.flatnonzero(buffer._min_tree.leaves < np.inf).tolist()
+        == live
+    )
+    assert buffer._min_tree.reduce() == min((buffer._sum_tree[slot] for slot in live), default=np.inf)
     assert np.flatnonzero(buffer._index.weights).tolist() == live
 
 

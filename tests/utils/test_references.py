@@ -1,0 +1,102 @@
+"""The saved form of values: plain data from which the same values are made."""
+
+import dataclasses
+import enum
+import fractions
+import json
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+from gymnasium import spaces
+
+from ding.config.save import to_source
+from ding.utils.config_helper import ConfigError
+from ding.utils.references import held_form, plain, reference_to, resolved, saved_form, why_unnamed
+
+
+class Side(enum.Enum):
+    LEFT, RIGHT = "left", "right"
+
+
+class Level(enum.IntFlag):
+    LOW, HIGH = 1, 2
+
+
+@dataclasses.dataclass
+class Nothing:
+    """A dataclass without fields."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    weights: dict
+    sign: float = 1.0
+    total: float = dataclasses.field(init=False, default=0.0)
+
+
+class Place(NamedTuple):
+    row: int
+    column: int
+
+
+VALUES = [
+    abs, np.tanh, Side.RIGHT, Level.HIGH, Path("maps/first.txt"), np.dtype(np.float32), np.float32,
+    partial(pow, 2, mod=7), Cost({0: Side.LEFT, "items": (1, 2)}), Place(1, 2), Nothing(),
+    {"moves": {0: (0, 1), "get": abs}}, "crypto:BTC", [(abs, {"a": {}})],
+    {(0, 1): {2}, Side.LEFT: 3}, (1j, b"ab", frozenset({1})),
+    spaces.Box(-1, np.array([1.0, np.inf]), dtype=np.float64), spaces.Discrete(3, start=-1), spaces.MultiBinary(2),
+    spaces.Dict(a=spaces.MultiDiscrete([2, 3]), b=spaces.Tuple((spaces.Discrete(2),))),
+]  # fmt: skip
+
+
+def is_same(one, other):
+    return repr(one) == repr(other) and (one == other or isinstance(one, partial))
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_comes_back_from_a_file_and_from_a_message(value):
+    sent = json.loads(json.dumps(EasyDict(saved_form(held_form({"of": value}), is_json=True))))
+    for form in (eval(to_source(held_form({"of": value}))), EasyDict(sent)):
+        assert is_same(plain(resolved(form, "env"))["of"], value)
+
+
+@pytest.mark.parametrize(
+    "array", [np.eye(2, dtype=np.float32), np.zeros((0, 3), np.int64), np.array(True), np.array(["a", "bc"])], ids=repr
+)
+def test_an_array_comes_back_with_its_shape_and_dtype(array):
+    back = resolved(eval(to_source(array)), "env")
+    assert back.dtype == array.dtype and back.shape == array.shape and np.array_equal(back, array)
+
+
+def test_what_holds_nothing_named_is_returned_itself():
+    cfg = EasyDict(env={"where": "crypto:BTC", "list": [1, (2, 3)]})
+    assert resolved(cfg, "cfg") is cfg
+
+
+def test_an_easydict_with_named_parts_stays_one():
+    cfg = resolved(EasyDict(saved_form({"reward": {"func": abs}})), "env")
+    assert cfg.reward.func is abs
+
+
+def test_a_name_that_is_missing_is_told_with_its_key():
+    with pytest.raises(ConfigError, match=r"env\.wrappers\.func = 'math:no_function'.*no_function"):
+        resolved({"wrappers": [{"func": {"__reference__": "math:no_function"}}]}, "env")
+
+
+def test_what_has_no_name_stays_as_it_is_and_says_why():
+    def local():
+        """A function of this function."""
+
+    fraction, function = fractions.Fraction(1, 2), lambda: 0
+    for value, why in (
+        (function, "lambda"),
+        (local, "within"),
+        (fraction, "Fraction"),
+        (Place(1, 2)._asdict, "method"),
+    ):
+        assert saved_form([value])[0] is value and reference_to(value) is None
+        assert why in why_unnamed(value)
