@@ -546,7 +546,8 @@ def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey],
     _count_episodes(main)
     if "unroll_len" in main.policy:
         main.policy.collect.unroll_len = main.policy.unroll_len
-    main.env = EasyDict(by_name(main.env))  # workers get it in messages
+    main.env = EasyDict(by_name(main.env))  # workers get them in messages
+    main.policy.model = EasyDict(by_name(main.policy.model or {}))
     return main
 
 

@@ -286,7 +286,7 @@ class QAC(ContinuousQAC):
     """`ContinuousQAC` under its earlier name; `action_space` may also be called `actor_head_type`, as then.
 
     Raises:
-        TypeError: neither `action_space` nor `actor_head_type` is given, or both.
+        TypeError: neither `action_space` nor `actor_head_type` is given, or they differ.
 
     Example:
         >>> model = QAC(obs_shape=3, action_shape=2, actor_head_type="regression")
@@ -305,7 +305,7 @@ class QAC(ContinuousQAC):
         actor_head_type: str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = [name for name in (action_space, actor_head_type) if name is not None]
+        given = list({name for name in (action_space, actor_head_type) if name is not None})
         if len(given) != 1:
             raise TypeError(
                 f"QAC needs either action_space or actor_head_type, one of {', '.join(ACTION_SPACES)}; got "
