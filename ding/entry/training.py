@@ -28,6 +28,7 @@ from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_
 from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
+from ding.model.common.model_arguments import without_layers
 from ding.policy.q_actor_critic import QActorCriticPolicy
 from ding.utils.config_helper import ConfigError, settings_of
 from ding.utils.default_helper import one_time_warning
@@ -131,13 +132,10 @@ def train(
     _set_env(pair, env_manager, eval_episodes, stop_value)
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
     before = copy.deepcopy(main)
-    if model is not None:
-        _set_model(pair, model)
-    _merge(main, {} if config is None else config)
-    change_by_name(pair, settings)
+    _change(pair, model, {} if config is None else config, settings)
     network = model if isinstance(model, nn.Module) else None
     if parallel:
-        _refuse_serial_only(before, main)
+        _refuse_serial_only(before, main, network)
     _complete(pair, bool(parallel))
     refuse_unsaved(main)
     complete_model(main, create, model=network)
@@ -150,7 +148,6 @@ def train(
             raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
         how["on_evaluation"] = on_evaluation
     if network is not None:
-        _check_module(main, parallel)
         how["model"] = network
     main.exp_name = _run(pair, parallel, {**how, "seed": seed, "resume": resume, "strict_config": True})
     return Training(pair, seed, None if taken is None else taken.name, network)
@@ -393,6 +390,33 @@ def _of_policy(
     return main, create
 
 
+def _change(
+    pair: tuple[EasyDict, EasyDict], model: Any, config: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    """Set what the caller of `train` has chosen: the model, values by dotted key, and values by name."""
+    main, _ = pair
+    layers = main.policy.get("model", {}).keys() - without_layers(main.policy.get("model", {})).keys()
+    before = {key: main.policy.model[key] for key in layers}
+    if model is not None:
+        _set_model(pair, model)
+    _merge(main, config)
+    change_by_name(pair, settings)
+    section = main.policy.get("model") or {}
+    if "net_arch" in section:  # it takes the place of the layers of the recipe
+        for key in layers:
+            if section.get(key) == before[key]:
+                del section[key]
+    if isinstance(model, nn.Module):
+        if section:
+            raise ConfigError(
+                f"policy.model.{next(iter(section))} has no effect, since model is a module; leave it out"
+            )
+        one_time_warning(
+            "model is a module, which the folder of the run cannot make again, so `ding eval` will not work and "
+            "Training.load(folder, model=...) needs it; a class, or a function that makes it, is saved by its name"
+        )
+
+
 def _set_model(pair: tuple[EasyDict, EasyDict], model: Any) -> None:
     """Set `policy.model` to the argument `model` of `train`; the caller's own network keeps its weights."""
     main, create = pair
@@ -419,21 +443,6 @@ def _model_section(model: Any) -> dict[str, Any]:
             "module:name, a pair of it and a dict of its arguments, an nn.Module, or a dict of values of policy.model"
         )
     return {**arguments, "type": kind}
-
-
-def _check_module(main: EasyDict, parallel: bool | int) -> None:
-    """Check a training whose network is a module.
-
-    Raises:
-        ConfigError: it is parallel, or a setting is meant for the policy's own network.
-    """
-    if parallel:
-        raise ConfigError(
-            "model is a module, which other processes cannot make; give its class, or a function that makes it, with "
-            "its arguments if any as a pair (class, dict of arguments)"
-        )
-    if section := main.policy.get("model"):
-        raise ConfigError(f"policy.model.{next(iter(section))} has no effect, since model is a module; leave it out")
 
 
 def _set_env(
@@ -551,8 +560,13 @@ def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any])
                 put(main, _CLIP_TYPE, "clip_norm")
 
 
-def _refuse_serial_only(before: EasyDict, main: EasyDict) -> None:
-    """Check that the caller has changed no setting that only serial pipelines read."""
+def _refuse_serial_only(before: EasyDict, main: EasyDict, network: nn.Module | None) -> None:
+    """Check that the caller has changed no setting that only serial pipelines read, and has given no module."""
+    if network is not None:
+        raise ConfigError(
+            "model is a module, which other processes cannot make; give its class, or a function that makes it, with "
+            "its arguments if any as a pair (class, dict of arguments)"
+        )
     for path, instead in _SERIAL_ONLY.items():
         if value_at(main, path) != value_at(before, path):
             raise ConfigError(f"{path} has no effect on parallel training: {instead}; leave it out")

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from ding.utils.config_helper import ConfigError
+from ding.model.common.model_arguments import NET_ARCH, check_arguments, takes_net_arch, with_net_arch
+from ding.utils.config_helper import ConfigError, is_of_package
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
 from ding.utils.references import is_reference, resolve_reference
@@ -83,6 +84,10 @@ def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn
     arguments = copy.deepcopy({key: value for key, value in cfg.items() if key not in ("type", "import_names")})
     parameters = inspect.signature(constructor).parameters
     name = _name_of(constructor)
+    if is_of_package(constructor):
+        check_arguments(arguments, parameters)
+        if arguments.get(NET_ARCH) is not None and takes_net_arch(parameters):
+            arguments = with_net_arch(arguments.pop(NET_ARCH), arguments, parameters, optional)
     if not _takes_any(parameters):
         arguments = {key: value for key, value in arguments.items() if key in parameters or key not in optional}
         _check_names(name, arguments, parameters)

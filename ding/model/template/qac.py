@@ -12,10 +12,14 @@ from torch import Tensor, nn
 
 from ding.model.common.encoder import (
     ConvEncoder,
+    FCEncoder,
     ObsShape,
+    Widths,
+    action_size,
     as_obs_shape,
     build_encoder,
     hybrid_shapes,
+    last_width,
     observations_of,
     public_shape,
     vector_size,
@@ -121,9 +125,8 @@ def _make_encoder(
             )
         return nn.Identity(), size
     if hidden_size_list is None:
-        if not is_mapping(obs_shape):
-            raise AssertionError("encoder_hidden_size_list is missing: images need an encoder")
-        hidden_size_list = _DICT_SIZES
+        encoder = build_encoder(obs_shape, _DICT_SIZES if is_mapping(obs_shape) else None, activation, norm_type)
+        return encoder, encoder.output_size  # type: ignore[return-value]
     layers = len(hidden_size_list)
     image_encoder = partial(
         ConvEncoder,
@@ -138,8 +141,10 @@ def _make_encoder(
     return encoder, output_size
 
 
-def branch(input_size: int, hidden_size: int, activation: nn.Module | None, head: nn.Module) -> nn.Sequential:
-    """Prepend a linear layer with activation to `head`."""
+def branch(input_size: int, hidden_size: Widths, activation: nn.Module | None, head: nn.Module) -> nn.Sequential:
+    """Prepend a linear layer with activation to `head`; for a list of widths, several."""
+    if isinstance(hidden_size, Sequence):
+        return nn.Sequential(FCEncoder(input_size, hidden_size, activation=activation), head)
     act = nn.Identity() if activation is None else activation
     return nn.Sequential(nn.Linear(input_size, hidden_size), act, head)
 
@@ -156,11 +161,12 @@ class ContinuousQAC(QActorCritic):
         action_space: 'regression' (deterministic actions in (-1, 1)), 'reparameterization' (mean and deviation of a
             Gaussian, both computed from the observation) or 'hybrid' (logits of the type and deterministic arguments).
         twin_critic: whether there are two critics.
-        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic.
+        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic; or the widths
+            of the first ones.
         actor_head_layer_num, critic_head_layer_num: hidden layers after the first one.
         norm_type: normalisation in the heads, and in image encoders.
-        encoder_hidden_size_list: the widths of the encoders; None for vectors, and (128, 128, 64) by default for dict
-            observations.
+        encoder_hidden_size_list: the widths of the encoders; None for vectors. By default they are (32, 64, 64, 128)
+            for images, and (128, 128, 64) for dict observations.
         share_encoder: whether actor and critic have one encoder.
 
     Raises:
@@ -181,9 +187,9 @@ class ContinuousQAC(QActorCritic):
         action_shape: int | Sequence[int] | Mapping[str, Any],
         action_space: str,
         twin_critic: bool = False,
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -198,29 +204,28 @@ class ContinuousQAC(QActorCritic):
         self.action_shape: Any = public_shape(action_shape)
         size = self.embedding_size
         actor_branch = partial(branch, size, actor_head_hidden_size, act)
+        actor_width, critic_width = last_width(actor_head_hidden_size), last_width(critic_head_hidden_size)
         actor: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
         if action_space == "hybrid":
             types, width = _hybrid_sizes(action_shape)
             action_width = types + width
             actor_head: nn.Module = nn.ModuleList(
                 [
-                    actor_branch(DiscreteHead(actor_head_hidden_size, types, **actor)),
-                    actor_branch(RegressionHead(actor_head_hidden_size, width, final_tanh=True, **actor)),
+                    actor_branch(DiscreteHead(actor_width, types, **actor)),
+                    actor_branch(RegressionHead(actor_width, width, final_tanh=True, **actor)),
                 ]
             )
         else:
             action_width = action_size(action_shape)
             head: nn.Module = (
-                RegressionHead(actor_head_hidden_size, action_width, final_tanh=True, **actor)
+                RegressionHead(actor_width, action_width, final_tanh=True, **actor)
                 if action_space == "regression"
-                else ReparameterizationHead(actor_head_hidden_size, action_width, sigma_type="conditioned", **actor)
+                else ReparameterizationHead(actor_width, action_width, sigma_type="conditioned", **actor)
             )
             actor_head = actor_branch(head)
         critic: dict[str, Any] = {"layer_num": critic_head_layer_num, "activation": act, "norm_type": norm_type}
         critic_heads = [
-            branch(
-                size + action_width, critic_head_hidden_size, act, RegressionHead(critic_head_hidden_size, 1, **critic)
-            )
+            branch(size + action_width, critic_head_hidden_size, act, RegressionHead(critic_width, 1, **critic))
             for _ in range(self._critics)
         ]
         self._set_heads(actor_head, list(critic_heads))
@@ -255,18 +260,6 @@ class ContinuousQAC(QActorCritic):
         if self.action_space == "hybrid":
             parts.insert(1, torch.softmax(inputs["logit"], -1))
         return {"q_value": self._q_value(torch.cat(parts, 1), "pred")}
-
-
-def action_size(action_shape: Any) -> int:
-    """Return the number of dimensions of an action vector.
-
-    Raises:
-        ValueError: the shape is not one-dimensional.
-    """
-    size = vector_size(action_shape)
-    if size is None:
-        raise ValueError(f"action_shape {action_shape!r} is not supported; continuous actions are vectors [A]")
-    return size
 
 
 def _hybrid_sizes(action_shape: Any) -> tuple[int, int]:
@@ -358,9 +351,9 @@ class DiscreteQAC(QActorCritic):
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
         twin_critic: bool = False,
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -373,8 +366,8 @@ class DiscreteQAC(QActorCritic):
         if actions is None:
             raise ValueError(f"action_shape {action_shape!r} is not supported; it must be a number of actions")
 
-        def make(hidden_size: int, layer_num: int) -> nn.Module:
-            head = DiscreteHead(hidden_size, actions, layer_num, act, norm_type)
+        def make(hidden_size: Widths, layer_num: int) -> nn.Module:
+            head = DiscreteHead(last_width(hidden_size), actions, layer_num, act, norm_type)
             return branch(self.embedding_size, hidden_size, act, head)
 
         actor_head = make(actor_head_hidden_size, actor_head_layer_num)
@@ -422,9 +415,9 @@ class ContinuousQVAC(ContinuousQAC):
         action_shape: int | Sequence[int] | Mapping[str, Any],
         action_space: str,
         twin_critic: bool = False,
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -446,7 +439,9 @@ class ContinuousQVAC(ContinuousQAC):
             share_encoder,
         )
         act, width = as_activation(activation), critic_head_hidden_size
-        head = RegressionHead(width, 1, layer_num=critic_head_layer_num, activation=act, norm_type=norm_type)
+        head = RegressionHead(
+            last_width(width), 1, layer_num=critic_head_layer_num, activation=act, norm_type=norm_type
+        )
         self.critic_v_head = branch(self.embedding_size, width, act, head)
         self.critic.append(self.critic_v_head)
 
@@ -485,7 +480,8 @@ class QACDIST(ActorAndCritic):
         action_space: 'regression' (deterministic actions in (-1, 1)) or 'reparameterization' (mean and deviation of a
             Gaussian, both computed from the observation).
         critic_head_type: 'categorical', see `DistributionHead`.
-        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic.
+        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic; or the widths
+            of the first ones.
         actor_head_layer_num, critic_head_layer_num: hidden layers after the first one.
         v_min, v_max, n_atom: the returns are evenly spaced from `v_min` to `v_max`.
 
@@ -508,9 +504,9 @@ class QACDIST(ActorAndCritic):
         action_shape: int | Sequence[int],
         action_space: str = "regression",
         critic_head_type: str = "categorical",
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -535,7 +531,7 @@ class QACDIST(ActorAndCritic):
             else partial(ReparameterizationHead, sigma_type="conditioned")
         )
         critic_head = DistributionHead(
-            critic_head_hidden_size,
+            last_width(critic_head_hidden_size),
             1,
             critic_head_layer_num,
             n_atom=n_atom,
@@ -544,7 +540,7 @@ class QACDIST(ActorAndCritic):
             activation=act,
             norm_type=norm_type,
         )
-        actor_head = make_head(actor_head_hidden_size, width, **actor)
+        actor_head = make_head(last_width(actor_head_hidden_size), width, **actor)
         self.actor = branch(size, actor_head_hidden_size, act, actor_head)
         self.critic = branch(size + width, critic_head_hidden_size, act, critic_head)
 

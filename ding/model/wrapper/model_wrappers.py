@@ -87,7 +87,7 @@ class _LogitSampleWrapper(IModelWrapper):
         TypeError: the model output is not a dict.
     """
 
-    def _sample(self, output: Any, choose: Callable[..., Tensor], *args: Any) -> dict[str, Any]:
+    def _sample(self, output: dict[str, Any], choose: Callable[..., Tensor], *args: Any) -> dict[str, Any]:
         """Set `output['action']` to `choose(logit, mask, *args)` for each head."""
         _check_logit(output, self)
         logit, mask = output["logit"], output.get("action_mask")
