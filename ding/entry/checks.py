@@ -368,18 +368,18 @@ def complete_model(
     Args:
         create: the create config, whose section `policy` may also have these settings.
         env_setting: see `serial_pipeline`.
-        model: the caller's network; with one, only `policy.action_space` is set.
+        model: the caller's network; with one, nothing counts as left out.
 
     Raises:
         ConfigError: the shape does not follow from the space of the env.
     """
-    missing = [key for key in _SHAPES if not _given(main, create, f"model.{key}")]
+    missing = [] if model is not None else [key for key in _SHAPES if not _given(main, create, f"model.{key}")]
     if not missing:
         return
     with ExitStack() as stack:
         cfg = _compiled(main, create, env_setting)
         policy_cls = resolve_class("policy", create["policy"])
-        parameters = _parameters(policy_cls, cfg) if model is None else {}
+        parameters = _parameters(policy_cls, cfg)
         told = [key for key in missing if key in parameters]
         lacks_branches = _BRANCHES in parameters and not _given(main, create, f"model.{_BRANCHES}")
         has_kinds = _KIND in policy_cls.default_config()
@@ -390,6 +390,10 @@ def complete_model(
         env = _env(stack, cfg, env_setting)
         policy = main.setdefault("policy", EasyDict())
         section = policy.setdefault("model", EasyDict())
+        if lacks_kind:
+            kind, rule = section.get(_KIND) or _kind_of(env.action_space), settings_of(policy_cls)[_KIND].rule
+            if rule is None or rule(kind) is None:  # else the policy is compared with the env later
+                policy[_KIND] = kind
         for key in told:
             is_required = parameters[key].default is inspect.Parameter.empty
             with contextlib.nullcontext() if is_required else contextlib.suppress(ConfigError):
@@ -400,10 +404,6 @@ def complete_model(
         if lacks_branches:
             section[_BRANCHES], bins = branches_of(env.action_space)
             section.setdefault(_BINS, bins)
-        if lacks_kind:
-            kind, rule = section.get(_KIND) or _kind_of(env.action_space), settings_of(policy_cls)[_KIND].rule
-            if rule is None or rule(kind) is None:  # else the policy is compared with the env later
-                policy[_KIND] = kind
 
 
 def model_shape(key: str, space: Any) -> Any:
@@ -413,7 +413,7 @@ def model_shape(key: str, space: Any) -> Any:
     dicts; of a dict with an `action_mask`, only `observation` counts.
 
     Raises:
-        ConfigError: the space has no such shape, or its images have their channels last.
+        ConfigError: the space has no such shape.
     """
     members = entries_of(space) if key == "obs_shape" else None
     if members:
@@ -426,12 +426,6 @@ def model_shape(key: str, space: Any) -> Any:
     if key == "action_shape" and kind == "MultiDiscrete":
         return [int(count) for count in space.nvec.reshape(-1)]
     if kind == "Box" and space.shape:
-        if key == "obs_shape" and _has_channels_last(space.shape):
-            raise ConfigError(
-                f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
-                "encoders take (channels, height, width): wrap the env, as by env.wrappers = "
-                "['ding.envs.env.gymnasium_spaces:channels_first']"
-            )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
     usable = "a Discrete, a MultiDiscrete or a Box"
     if key == "obs_shape":
@@ -456,10 +450,6 @@ def branches_of(space: Any) -> tuple[int, int]:
         f"policy.model.{_BRANCHES} is missing, and the env's action_space {shown(space)} does not tell it: branches "
         "need a MultiDiscrete of equal counts, which env.act_bins makes of a bounded Box"
     )
-
-
-def _has_channels_last(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 2, 3, 4)
 
 
 def _shows_bytes(space: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import re
@@ -138,7 +139,8 @@ def train(
         _refuse_serial_only(before, main, network)
     _complete(pair, bool(parallel))
     refuse_unsaved(main)
-    complete_model(main, create, model=network)
+    with contextlib.nullcontext() if network is None else contextlib.suppress(ConfigError):
+        complete_model(main, create)  # of a module, what policies read: the kind of actions, and their shape
     if taken is not None:
         say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False leaves it out.")
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
