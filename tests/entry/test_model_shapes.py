@@ -12,6 +12,7 @@ from torch import nn
 from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding.entry.checks import branches_of, complete_model, model_shape
 from ding.entry.run_folder import RunFolder
+from ding.model import create_model
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY
 
@@ -101,7 +102,7 @@ def test_images_of_bytes_are_divided_by_255(space, given, scale, is_created):
     assert {**given, **main.policy.model}.get("scale_ob") == scale
 
 
-def test_a_model_that_needs_no_shapes_gets_none():
+def test_a_model_gets_the_shapes_that_it_has_arguments_for():
     @MODEL_REGISTRY.register("test_model_shapes_own")
     class Own(nn.Module):
         def __init__(self, width=3, obs_shape=None):
@@ -109,7 +110,7 @@ def test_a_model_that_needs_no_shapes_gets_none():
 
     main, create = pair("dqn", model={"type": "test_model_shapes_own"})
     complete_model(main, create)
-    assert main.policy.model == {"type": "test_model_shapes_own"}
+    assert main.policy.model == {"type": "test_model_shapes_own", "obs_shape": 4}
 
 
 def test_shapes_of_spaces():
