@@ -83,7 +83,8 @@ class Grid(gymnasium.Env):
 
 
 @pytest.mark.parametrize("policy", ["ppo", "sac", "td3", "d4pg"])
-def test_an_env_of_two_axes_trains_with_the_wrappers_that_the_errors_name(policy):
+def test_an_env_of_two_axes_trains_with_the_wrappers_that_the_errors_name(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     few = {"eval_episodes": 1, "iterations": 1, "batch_size": 4, "num_envs": 1}
     few |= {"n_steps": 8} if policy == "ppo" else {"learning_starts": 0}
     wrappers = []
