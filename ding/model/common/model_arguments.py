@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from ding.model.common.encoder import vector_size
 from ding.torch_utils.network.nn_module import ACTIVATIONS, as_activation
 from ding.utils.config_helper import ConfigError, Rule, boolean, count, number, one_of
 from ding.utils.data.nested import is_mapping
@@ -82,8 +83,9 @@ def check_arguments(arguments: Mapping[str, Any], parameters: Mapping[str, inspe
     Raises:
         ConfigError: a value is not allowed.
     """
-    for name in _RULES.keys() & arguments.keys():
-        value = arguments[name]
+    for name, value in arguments.items():
+        if name not in _RULES:
+            continue
         is_default = value is None and name in parameters and parameters[name].default is None
         is_encoded = name == "obs_shape" and arguments.get("encoder") is not None  # by a user's own, which takes any
         if not (is_default or is_encoded) and (allowed := _RULES[name](value)) is not None:
@@ -131,6 +133,11 @@ def with_net_arch(
         )
     layers: dict[str, Any] = {**dict.fromkeys(_NUMBERS, 0), "encoder_hidden_size_list": None}
     if "lstm_type" in names:
+        if vector_size(arguments.get("obs_shape")) is None:
+            raise ConfigError(
+                f"policy.model.{NET_ARCH} = {net_arch!r} has no effect on images before a recurrent layer; set "
+                "encoder_hidden_size_list and head_hidden_size"
+            )
         layers["encoder_hidden_size_list"] = net_arch
     elif is_mapping(net_arch):
         if "critic_head_hidden_size" not in names:

@@ -34,6 +34,7 @@ from ding.model.common.head import (
     head_of,
     independent_normal_dist,
 )
+from ding.model.template.qac import branch
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.torch_utils.data_helper import WIDE_INTEGERS
 from ding.torch_utils.network.nn_module import Activation, as_activation, fc_block
@@ -260,21 +261,15 @@ class ActorHeads:
         if self.input_size == self.hidden_size:
             return head
         if isinstance(self.hidden_size, Sequence):
-            return _after_layers(self.input_size, self.hidden_size, self.activation, head)
+            return branch(self.input_size, self.hidden_size, self.activation, head)
         return nn.Sequential(fc_block(self.input_size, self.width, activation=self.activation), head)
 
     def _continuous(self, action_shape: Any, gaussian: dict[str, Any]) -> nn.Module:
         shape = action_size(action_shape)
         if isinstance(self.hidden_size, Sequence):
             head = ReparameterizationHead(self.width, shape, **gaussian, **self.kwargs)
-            return _after_layers(self.input_size, self.hidden_size, self.activation, head)
+            return branch(self.input_size, self.hidden_size, self.activation, head)
         return ReparameterizationHead(self.input_size, shape, hidden_size=self.width, **gaussian, **self.kwargs)
-
-
-def _after_layers(
-    input_size: int, widths: Sequence[int], activation: nn.Module | None, head: nn.Module
-) -> nn.Sequential:
-    return nn.Sequential(FCEncoder(input_size, widths, activation=activation), head)
 
 
 def _value_head(
@@ -288,7 +283,7 @@ def _value_head(
     options: dict[str, Any] = {"layer_num": layer_num, "activation": activation, "norm_type": norm_type}
     if isinstance(hidden_size, Sequence):
         head = RegressionHead(hidden_size[-1], output_size, **options)
-        return _after_layers(input_size, hidden_size, activation, head)
+        return branch(input_size, hidden_size, activation, head)
     return RegressionHead(input_size, output_size, hidden_size=hidden_size, **options)
 
 

@@ -133,6 +133,11 @@ def test_net_arch_follows_the_default_encoder_of_images_and_of_dicts():
     assert widths(entries) == [(5, 128), (128, 8), (8, 2), (8, 1)]
 
 
+def test_net_arch_does_not_say_how_a_recurrent_network_encodes_images():
+    with pytest.raises(ConfigError, match="encoder_hidden_size_list"):
+        model_of("drqn", obs_shape=[3, 40, 40], net_arch=[8])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_model_takes_net_arch_and_activation(kind):
     model = model_of(kind, net_arch=[9], activation=nn.ELU)
