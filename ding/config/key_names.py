@@ -27,11 +27,6 @@ _RATE = ("policy.learn.learning_rate",)
 _ACTOR_RATE = ("policy.learn.learning_rate_actor", "policy.learn.learning_rate_policy", *_RATE)
 _CRITIC_RATE = ("policy.learn.learning_rate_critic", "policy.learn.learning_rate_q", *_RATE)
 _GAMMA = ("policy.discount_factor", "policy.learn.discount_factor", "policy.collect.discount_factor")
-_WIDTHS = (
-    "policy.model.encoder_hidden_size_list",
-    "policy.model.actor_head_hidden_size",
-    "policy.model.critic_head_hidden_size",
-)
 _CAPACITY = ("policy.other.replay_buffer.replay_buffer_size",)
 _COLLECTED = ("policy.collect.n_sample", "policy.n_sample", "policy.collect.n_episode", "policy.n_episode")
 _NSTEP = ("policy.nstep", "policy.learn.nstep", "policy.collect.nstep")
@@ -54,7 +49,7 @@ _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("train_freq train_frequency step_per_collect frames_per_batch", _COLLECTED[:2]),
     ("rollout_length steps_per_epoch", _COLLECTED[:2]),
     ("episode_per_collect collection_num_episodes", _COLLECTED[2:]),
-    ("hidden_sizes hidden_size hidden_dim net_arch num_cells", _WIDTHS),
+    ("hidden_sizes hidden_size hidden_dim num_cells", ("policy.model.net_arch",)),
     ("tau polyak soft_update_coef", ("policy.learn.target_theta",)),
     (
         "target_update_interval target_network_frequency target_network_update_freq target_update_freq",

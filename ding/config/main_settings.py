@@ -74,6 +74,10 @@ MAIN_SETTINGS = Settings(
         "policy.model": _read("Arguments of the model, and its `type`.", {}),
         "policy.model.obs_shape": _read("Shape of an observation; by default that of the env."),
         "policy.model.action_shape": _read("Number of actions, or shape of real-valued ones; by default the env's."),
+        "policy.model.net_arch": _read(
+            "Widths of the hidden layers: a list, or for actor and critic a dict of lists, `pi` and `vf` or `qf`."
+        ),
+        "policy.model.activation": _read("Activation between layers: a name, or a class of torch.nn."),
         "policy.learn.learner": _read("Settings of the learner.", {}),
         "policy.learn.batch_size": _count(1, "Number of samples in a batch."),
         "policy.learn.update_per_collect": _count(0, "Number of batches to train on after each collection."),

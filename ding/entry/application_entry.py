@@ -296,8 +296,12 @@ def load_state(mode: Any, state_dict: dict[str, Any] | None, model: Any) -> Any:
         try:
             mode.load_state_dict(state_dict)
         except RuntimeError as e:
-            text = "pass the `model` that was trained" if model is None else "it is not of the `model` that was passed"
-            raise RuntimeError(f"{e}\nThe weights do not fit the network; {text}, or give another checkpoint") from e
+            text = (
+                "pass the `model` that was trained, as in Training.load(folder, model=...)"
+                if model is None
+                else "they are not of the `model` that was passed"
+            )
+            raise RuntimeError(f"The weights do not fit the network; {text}, or give another checkpoint.\n{e}") from e
         return normalization_of(state_dict)
     if model is None:
         raise ConfigError("the policy has no weights: pass a state dict, the path of a checkpoint, or a model")

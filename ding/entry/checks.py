@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import zlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -20,15 +21,15 @@ from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
+from ding.model.common.model_factory import constructor_of, parameters_of
 from ding.policy.settings import positive
 from ding.utils.action_mask import ACTION_MASK
 from ding.utils.config_helper import ConfigError, Rule, settings_of
 from ding.utils.default_helper import closing, one_time_warning
-from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import get_world_size, smallest_over_ranks
 from ding.utils.references import hidden_file, is_of_notebook, why_unnamed
-from ding.utils.registry_factory import BUFFER_REGISTRY, MODEL_REGISTRY
+from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
@@ -76,14 +77,15 @@ def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_unsaved_env(main: Mapping[str, Any]) -> None:
-    """Check that the folder of a run can name the env; in a notebook, where no class has a file, only warn.
+def refuse_unsaved(main: Mapping[str, Any]) -> None:
+    """Check that the folder of a run can name env and network; in a notebook, where no class has a file, only warn.
 
     Raises:
-        ConfigError: the env, or an argument of it, is a lambda, a local class, or another object without a saved form,
-            or belongs to a script that an installed module hides.
+        ConfigError: one of them, or an argument of it, is a lambda, a local class, or another object without a saved
+            form, or belongs to a script that an installed module hides.
     """
-    for key, value in unsaved_values({"env": main["env"]}).items():
+    parts = {"env": main["env"], "policy": {"model": main["policy"].get("model")}}
+    for key, value in unsaved_values(parts).items():
         if not is_of_notebook(value):
             raise ConfigError(
                 f"{key} = {shown(value)} is not allowed: {why_unnamed(value)}, so the folder of the run could not name "
@@ -358,7 +360,7 @@ def complete_model(
     env_setting: Sequence[Any] | None = None,
     model: Any = None,
 ) -> None:
-    """Set, in place, `obs_shape` and `action_shape` of the model if the main config leaves them out.
+    """Set, in place, `obs_shape` and `action_shape` if the main config leaves them out and the model has them.
 
     `policy.action_space` is set with them if the policy has that setting, and `scale_ob` to 255 for images of bytes if
     the model has that argument. A model with branches is given `num_branches` and `action_bins_per_branch`. An env is
@@ -379,28 +381,30 @@ def complete_model(
         cfg = _compiled(main, create, env_setting)
         policy_cls = resolve_class("policy", create["policy"])
         parameters = _parameters(policy_cls, cfg)
-        required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
-        missing = [key for key in missing if key in required]
+        told = [key for key in missing if key in parameters]
         lacks_branches = _BRANCHES in parameters and not _given(main, create, f"model.{_BRANCHES}")
-        if not missing and not lacks_branches:
+        has_kinds = _KIND in policy_cls.default_config()
+        lacks_kind = has_kinds and "action_shape" in missing and not _given(main, create, _KIND)
+        if not (told or lacks_branches or lacks_kind):
             return
         cfg.env.pop("norm_obs", None)  # its statistics are read with the data set; it changes no shape
         env = _env(stack, cfg, env_setting)
-        shapes = {key: model_shape(key, getattr(env, _SHAPES[key])) for key in missing}
         policy = main.setdefault("policy", EasyDict())
         section = policy.setdefault("model", EasyDict())
-        section.update(shapes)
+        if lacks_kind:
+            kind, rule = section.get(_KIND) or _kind_of(env.action_space), settings_of(policy_cls)[_KIND].rule
+            if rule is None or rule(kind) is None:  # else the policy is compared with the env later
+                policy[_KIND] = kind
+        for key in told:
+            is_required = parameters[key].default is inspect.Parameter.empty
+            with contextlib.nullcontext() if is_required else contextlib.suppress(ConfigError):
+                section[key] = model_shape(key, getattr(env, _SHAPES[key]))
         is_scaled = _SCALE in parameters and not _given(main, create, f"model.{_SCALE}")
-        if is_scaled and "obs_shape" in missing and _shows_bytes(env.observation_space):
+        if is_scaled and "obs_shape" in told and _shows_bytes(env.observation_space):
             section[_SCALE] = 255.0
         if lacks_branches:
             section[_BRANCHES], bins = branches_of(env.action_space)
             section.setdefault(_BINS, bins)
-        has_kinds = _KIND in policy_cls.default_config()
-        if has_kinds and "action_shape" in missing and not _given(main, create, _KIND):
-            kind, rule = section.get(_KIND) or _kind_of(env.action_space), settings_of(policy_cls)[_KIND].rule
-            if rule is None or rule(kind) is None:  # else the policy is compared with the env later
-                policy[_KIND] = kind
 
 
 def model_shape(key: str, space: Any) -> Any:
@@ -410,7 +414,7 @@ def model_shape(key: str, space: Any) -> Any:
     dicts, without their `action_mask`; beside that, an `observation` alone has the shape of what it holds.
 
     Raises:
-        ConfigError: the space has no such shape, or its images have their channels last.
+        ConfigError: the space has no such shape.
     """
     members = entries_of(space) if key == "obs_shape" else None
     if members:
@@ -424,12 +428,6 @@ def model_shape(key: str, space: Any) -> Any:
     if key == "action_shape" and kind == "MultiDiscrete":
         return [int(count) for count in space.nvec.reshape(-1)]
     if kind == "Box" and space.shape:
-        if key == "obs_shape" and _has_channels_last(space.shape):
-            raise ConfigError(
-                f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
-                "encoders take (channels, height, width): wrap the env, as by env.wrappers = "
-                "['ding.envs.env.gymnasium_spaces:channels_first']"
-            )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
     usable = "a Discrete, a MultiDiscrete or a Box"
     if key == "obs_shape":
@@ -454,10 +452,6 @@ def branches_of(space: Any) -> tuple[int, int]:
         f"policy.model.{_BRANCHES} is missing, and the env's action_space {shown(space)} does not tell it: branches "
         "need a MultiDiscrete of equal counts, which env.act_bins makes of a bounded Box"
     )
-
-
-def _has_channels_last(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 2, 3, 4)
 
 
 def _shows_bytes(space: Any) -> bool:
@@ -496,11 +490,9 @@ def model_parameters(main: Mapping[str, Any], create: Mapping[str, Any]) -> list
 def _parameters(policy_cls: Any, cfg: EasyDict) -> Mapping[str, inspect.Parameter]:
     section = cfg.policy.model
     if "type" in section:
-        kind, names = section.type, section.get("import_names", [])
-    else:
-        kind, names = policy_cls(cfg.policy, enable_field=[]).default_model()
-    import_module(names)
-    return inspect.signature(MODEL_REGISTRY.get(kind)).parameters
+        return parameters_of(constructor_of(section))
+    kind, names = policy_cls(cfg.policy, enable_field=[]).default_model()
+    return parameters_of(constructor_of({"type": kind, "import_names": names}))
 
 
 def _env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> Any:

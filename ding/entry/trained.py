@@ -173,12 +173,13 @@ def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:
 
 
 def save_videos(
-    pair: tuple[Any, Any], target: str, n_episode: int, checkpoint: str, seed: int
+    pair: tuple[Any, Any], target: str, n_episode: int, checkpoint: str, seed: int, model: nn.Module | None = None
 ) -> tuple[list[str], EvalRecord]:
     """Record episodes of two configs, which may be changed, and save the videos.
 
     Args:
         target: the file, `.mp4` or `.gif`. The files of several episodes are numbered.
+        model: see `load_policy`.
 
     Returns:
         The paths of the files, and the record of the episodes.
@@ -191,7 +192,7 @@ def save_videos(
     if suffix not in (".mp4", ".gif"):
         raise ValueError(f"{target!r} has the suffix {suffix!r}; it must be .mp4 or .gif")
     with tempfile.TemporaryDirectory() as videos:
-        recorded, result = record_episodes(pair, seed, n_episode, videos, load_path=checkpoint)
+        recorded, result = record_episodes(pair, seed, n_episode, videos, load_path=checkpoint, model=model)
         files = [target if n_episode == 1 else f"{stem}_{i}{suffix}" for i in range(len(recorded))]
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
         for source, file in zip(recorded, files, strict=True):

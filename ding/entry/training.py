@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import re
@@ -11,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from easydict import EasyDict
+from torch import nn
 
 from ding.config.config import resolve_class
 from ding.config.key_names import CLIPPING, KnownKeys
 from ding.config.main_settings import value_at
 from ding.config.read import put, with_arguments
-from ding.entry.checks import complete_model, model_parameters, refuse_unsaved_env
+from ding.entry.checks import complete_model, model_parameters, refuse_unsaved
 from ding.entry.curves import draw, read_curves
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import say
@@ -28,9 +30,11 @@ from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumEnv, GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation, is_bounded
 from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
+from ding.model.common.model_arguments import without_layers
 from ding.policy.q_actor_critic import QActorCriticPolicy
 from ding.utils.config_helper import ConfigError, settings_of
 from ding.utils.default_helper import one_time_warning
+from ding.utils.log_helper import shown
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 
@@ -62,6 +66,7 @@ def train(
     seed: int = 0,
     num_envs: int | None = None,
     env_manager: str | None = None,
+    model: Any = None,
     eval_episodes: int | None = None,
     recipe: bool | str = True,
     parallel: bool | int = False,
@@ -90,6 +95,10 @@ def train(
             `n_sample` allows, at most 8.
         env_manager: the env manager that steps the envs, such as `subprocess`. By default they are stepped in this
             process, in the env's own vectorised form if it has one and there are at least 16 envs.
+        model: a network of your own: a class or function that makes an `nn.Module`, or its name `module:name`; a pair
+            of it and a dict of its arguments; or a module. A class or function gets `obs_shape`, `action_shape` and
+            `action_space` if it has such arguments. The folder cannot name a module, so that `Training.load` needs it
+            again. A dict has values of `policy.model` for the policy's own network.
         eval_episodes: the number of episodes of an evaluation; by default the recipe's, else 10.
         recipe: False for the policy's defaults; or the name of a recipe, which may be for other envs.
         parallel: whether to run learner and collectors in their own processes; an int is the number of collectors,
@@ -105,9 +114,9 @@ def train(
 
     Raises:
         ConfigError: nothing ends the training, a setting is unknown, ambiguous or without effect, a value is not
-            allowed, the env is a lambda or a local class, or there is no such recipe for the policy.
+            allowed, the env or the model is a lambda or a local class, or there is no such recipe for the policy.
         KeyError: the policy is not registered.
-        TypeError: `env` has none of the forms above.
+        TypeError: `env` or `model` has none of the forms above.
 
     Example:
         >>> training = train("dqn", "CartPole-v1", env_steps=30_000, stop_value=475)  # doctest: +SKIP
@@ -125,14 +134,15 @@ def train(
     _set_env(pair, env_manager, eval_episodes, stop_value)
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
     before = copy.deepcopy(main)
-    _merge(main, {} if config is None else config)
-    change_by_name(pair, settings)
+    _change(pair, model, {} if config is None else config, settings)
     main.env = with_arguments(main).env
+    network = model if isinstance(model, nn.Module) else None
     if parallel:
-        _refuse_serial_only(before, main)
+        _refuse_serial_only(before, main, network)
     _complete(pair, bool(parallel))
-    refuse_unsaved_env(main)
-    complete_model(main, create)
+    refuse_unsaved(main)
+    with contextlib.nullcontext() if network is None else contextlib.suppress(ConfigError):
+        complete_model(main, create)  # of a module, what policies read: the kind of actions, and their shape
     if taken is not None:
         say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False leaves it out.")
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
@@ -141,8 +151,10 @@ def train(
         if parallel:
             raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
         how["on_evaluation"] = on_evaluation
+    if network is not None:
+        how["model"] = network
     main.exp_name = _run(pair, parallel, {**how, "seed": seed, "resume": resume, "strict_config": True})
-    return Training(pair, seed, None if taken is None else taken.name)
+    return Training(pair, seed, None if taken is None else taken.name, network)
 
 
 class Training:
@@ -152,6 +164,7 @@ class Training:
         pair: the two configs.
         seed: the seed of the run.
         recipe: the name of the recipe that was used.
+        model: the network that was passed to `train`, if it was a module.
 
     Attributes:
         config: `(main_config, create_config)`, with which the pipelines train in the same way.
@@ -159,19 +172,27 @@ class Training:
         recipe: the name of the recipe that was used, or None.
     """
 
-    def __init__(self, pair: tuple[EasyDict, EasyDict], seed: int, recipe: str | None = None) -> None:
+    def __init__(
+        self,
+        pair: tuple[EasyDict, EasyDict],
+        seed: int,
+        recipe: str | None = None,
+        model: nn.Module | None = None,
+    ) -> None:
         self.config = pair
+        self._model = model
         self.recipe = recipe
         self.folder: str = pair[0].exp_name
         self._seed = seed
         self._trained: _Trained | None = None
 
     @classmethod
-    def load(cls, folder: Path, env: Any = None) -> Training:
+    def load(cls, folder: Path, env: Any = None, model: nn.Module | None = None) -> Training:
         """Return the training of a folder, which a pipeline or `ding train` may have made, too.
 
         Args:
             env: an env instead of the run's, if the folder could not name that; see `train`.
+            model: a network as the one that was trained, if the run was given a module; it gets the weights.
 
         Raises:
             FileNotFoundError: the folder contains no run.
@@ -181,7 +202,7 @@ class Training:
             >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
         """
         run = RunFolder(folder)
-        return cls(pair_of(run, env), run.seed or 0)
+        return cls(pair_of(run, env), run.seed or 0, model=model)
 
     def __repr__(self) -> str:
         return f"Training({self.folder!r})"
@@ -199,7 +220,7 @@ class Training:
                 batch are those of envs 0 to B - 1, between which a recurrent policy distinguishes. See `reset`.
         """
         if self._trained is None:
-            self._trained = _Trained.of(self.folder, self.config, self._seed)
+            self._trained = self._load()
         shape, part = _shapes(self._trained.spaces[0]), obs
         while isinstance(part, Mapping):
             key = next(iter(part))
@@ -207,7 +228,7 @@ class Training:
         if np.ndim(part) == len(shape):
             return self._trained.adapt(self._trained.policy.predict(as_observation(obs)))
         if len(part) > self._trained.envs:
-            self._trained = _Trained.of(self.folder, self.config, self._seed, len(part))
+            self._trained = self._load(envs=len(part))
         actions = self._trained.policy.predict_batch(as_observation(obs))
         return np.stack([self._trained.adapt(action) for action in actions])
 
@@ -229,7 +250,7 @@ class Training:
         """
         path = RunFolder(self.folder).checkpoint(checkpoint)
         seed = self._seed if seed is None else seed
-        return evaluate_pair(self._pair(), seed, load_path=path, n_episode=episodes)
+        return evaluate_pair(self._pair(), seed, load_path=path, n_episode=episodes, model=copy.deepcopy(self._model))
 
     def plot(self, out: Path | None = None) -> str:
         """Draw the learning curve to a file, by default `curve.png` in the folder, and return its path."""
@@ -241,7 +262,7 @@ class Training:
         """Record videos of episodes, `.mp4` or `.gif`, by default `video.mp4` in the folder, and return their paths."""
         path = RunFolder(self.folder).checkpoint(checkpoint)
         target = os.path.join(self.folder, "video.mp4") if out is None else os.fspath(out)
-        return save_videos(self._pair(), target, episodes, path, self._seed)[0]
+        return save_videos(self._pair(), target, episodes, path, self._seed, copy.deepcopy(self._model))[0]
 
     def export(self, out: Path | None = None, checkpoint: str | None = None) -> str:
         """Write the greedy policy as a network that needs nothing of this package, and return its path.
@@ -261,9 +282,13 @@ class Training:
         from ding.entry.trained import export_policy
 
         path = os.path.join(self.folder, "policy.pt") if out is None else os.fspath(out)
-        trained = _Trained.of(self.folder, self.config, self._seed, checkpoint=checkpoint)
+        trained = self._load(checkpoint=checkpoint)
         export_policy(trained.policy, trained.spaces, trained.is_scaled, path, trained.bins)
         return path
+
+    def _load(self, envs: int = 1, checkpoint: str | None = None) -> _Trained:
+        path = RunFolder(self.folder).checkpoint(checkpoint)
+        return _Trained.of(path, self._pair(), self._seed, envs, copy.deepcopy(self._model))
 
     def _pair(self) -> tuple[EasyDict, EasyDict]:
         return copy.deepcopy(self.config)
@@ -288,12 +313,12 @@ class _Trained(NamedTuple):
 
     @classmethod
     def of(
-        cls, folder: str, pair: tuple[EasyDict, EasyDict], seed: int, envs: int = 1, checkpoint: str | None = None
+        cls, checkpoint: str, pair: tuple[EasyDict, EasyDict], seed: int, envs: int, model: nn.Module | None
     ) -> _Trained:
-        main, create = copy.deepcopy(pair)
+        main, create = pair
         if "env_num" in main.policy.get("eval", {}):
             main.policy.eval.env_num = envs
-        policy = load_trained((main, create), RunFolder(folder).checkpoint(checkpoint), seed)
+        policy = load_trained((main, create), checkpoint, seed, model)
         is_gymnasium, is_scaled = create.env.get("type") == "gymnasium", bool(main.env.get("act_scale", False))
         if is_gymnasium and create.env_manager.get("type") not in _BATCH_MANAGERS:
             spaces = _spaces(policy.cfg.env)  # with the statistics of a data set, if it was trained on one
@@ -367,6 +392,61 @@ def _of_policy(
     elif not n_sample:
         main.policy.collect.n_sample = num_envs * _steps_between_updates(defaults)
     return main, create
+
+
+def _change(
+    pair: tuple[EasyDict, EasyDict], model: Any, config: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    """Set what the caller of `train` has chosen: the model, values by dotted key, and values by name."""
+    main, _ = pair
+    layers = main.policy.get("model", {}).keys() - without_layers(main.policy.get("model", {})).keys()
+    before = {key: main.policy.model[key] for key in layers}
+    if model is not None:
+        _set_model(pair, model)
+    _merge(main, config)
+    change_by_name(pair, settings)
+    section = main.policy.get("model") or {}
+    if "net_arch" in section:  # it takes the place of the layers of the recipe
+        for key in layers:
+            if section.get(key) == before[key]:
+                del section[key]
+    if isinstance(model, nn.Module):
+        if section:
+            raise ConfigError(
+                f"policy.model.{next(iter(section))} has no effect, since model is a module; leave it out"
+            )
+        one_time_warning(
+            "model is a module, which the folder of the run cannot make again, so `ding eval` will not work and "
+            "Training.load(folder, model=...) needs it; a class, or a function that makes it, is saved by its name"
+        )
+
+
+def _set_model(pair: tuple[EasyDict, EasyDict], model: Any) -> None:
+    """Set `policy.model` to the argument `model` of `train`; the caller's own network keeps its weights."""
+    main, create = pair
+    main.policy.model = EasyDict(_model_section(model))
+    if isinstance(model, nn.Module) or "type" in main.policy.model:
+        known = settings_of(resolve_class("policy", create.policy))
+        initial = {"learn.init_gains": None, "learn.ppo_param_init": False}
+        for path, value in initial.items():
+            if path in known:
+                put(main, f"policy.{path}", value)
+
+
+def _model_section(model: Any) -> dict[str, Any]:
+    if isinstance(model, Mapping):
+        return dict(model)
+    if isinstance(model, nn.Module):
+        return {}
+    if isinstance(model, partial) and not model.args:
+        model = model.func, model.keywords
+    kind, arguments = model if isinstance(model, (list, tuple)) and len(model) == 2 else (model, {})
+    if not (isinstance(kind, str) or callable(kind)) or not isinstance(arguments, Mapping):
+        raise TypeError(
+            f"model = {shown(model)} is not allowed; it must be a class or function that makes an nn.Module, its name "
+            "module:name, a pair of it and a dict of its arguments, an nn.Module, or a dict of values of policy.model"
+        )
+    return {**arguments, "type": kind}
 
 
 def _set_env(
@@ -479,8 +559,13 @@ def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any])
                 put(main, _CLIP_TYPE, "clip_norm")
 
 
-def _refuse_serial_only(before: EasyDict, main: EasyDict) -> None:
-    """Check that the caller has changed no setting that only serial pipelines read."""
+def _refuse_serial_only(before: EasyDict, main: EasyDict, network: nn.Module | None) -> None:
+    """Check that the caller has changed no setting that only serial pipelines read, and has given no module."""
+    if network is not None:
+        raise ConfigError(
+            "model is a module, which other processes cannot make; give its class, or a function that makes it, with "
+            "its arguments if any as a pair (class, dict of arguments)"
+        )
     for path, instead in _SERIAL_ONLY.items():
         if value_at(main, path) != value_at(before, path):
             raise ConfigError(f"{path} has no effect on parallel training: {instead}; leave it out")

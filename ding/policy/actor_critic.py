@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from easydict import EasyDict
 from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import mask_logits
@@ -30,7 +29,7 @@ from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_term
 from ding.rl_utils.returns import bootstrap_mask, gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.utils.batch_methods import accepts_pieces
-from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
 from ding.utils.data.samples import END_FLAGS, Items, column_of, last_rows, with_columns
 from ding.utils.module_state import load_parts, parts_state
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, smallest_over_ranks
@@ -103,10 +102,6 @@ class ValueNorm(RunningMeanStd):
         self.merge(mean, max(squares / number - mean * mean, 0.0), number)
 
 
-# The models that receive `policy.action_space`.
-_MODELS = ("vac", "pg", "mavac")
-
-
 class StochasticPolicy(BatchPolicy):
     """Base of policies that sample actions from a distribution given by the model's `logit`.
 
@@ -122,16 +117,8 @@ class StochasticPolicy(BatchPolicy):
         """Whether actions are discrete; None for hybrid actions."""
         return self._kind.is_discrete
 
-    def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
-        if model is None and (cfg.model.type if "type" in cfg.model else self.default_model()[0]) in _MODELS:
-            if "action_space" not in cfg.model:
-                cfg.model.action_space = cfg.action_space
-            if cfg.model.action_space != cfg.action_space:
-                raise ConfigError(
-                    f"policy.action_space = {cfg.action_space!r} contradicts policy.model.action_space = "
-                    f"{cfg.model.action_space!r}; make them equal, or omit the latter"
-                )
-        return super()._create_model(cfg, model)
+    def _told_to_models(self) -> Mapping[str, Any]:
+        return {"action_space": setting(self._cfg, "action_space", "discrete")}
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         self._action_space = setting(self._cfg, "action_space", "discrete")

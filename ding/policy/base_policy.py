@@ -12,7 +12,7 @@ import torch
 from easydict import EasyDict
 from torch import nn
 
-from ding.model.common.model_factory import create_model
+from ding.model.common.model_factory import constructor_of, create_model, parameters_of
 from ding.policy import modes
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.settings import GLOSSARY, check_settings, setting
@@ -245,11 +245,24 @@ class Policy(PolicySteps, Configurable, ABC):
         if model is None:
             if "type" not in cfg.model:
                 cfg.model.type, cfg.model.import_names = self.default_model()
+            constructor = constructor_of(cfg.model)
+            for key, value in self._told_to_models().items():
+                if key in parameters_of(constructor):
+                    given = cfg.model.setdefault(key, value)
+                    if given != value and is_of_package(constructor):
+                        raise ConfigError(
+                            f"policy.{key} = {cfg[key]!r} contradicts policy.model.{key} = {given!r}; set the latter "
+                            f"to {value!r}, or omit it"
+                        )
             defaults = self._merged_config().get("model", {})
             return create_model(cfg.model, optional=[key for key in defaults if cfg.model.get(key) == defaults[key]])
         if not isinstance(model, nn.Module):
             raise RuntimeError(f"invalid model: {type(model)}; it must be an nn.Module or None")
         return model
+
+    def _told_to_models(self) -> Mapping[str, Any]:
+        """Return the arguments that follow from the policy's config, for models that know them."""
+        return {}
 
     # --- modes ---
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from easydict import EasyDict
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ding.policy.ppo import normalised
@@ -19,7 +18,6 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 # The action space of the model for that of the policy.
 _MODEL_SPACES = {"continuous": "regression", "hybrid": "hybrid"}
-_MODELS = ("continuous_qac", "qac_dist")
 
 
 @POLICY_REGISTRY.register("ddpg")
@@ -75,15 +73,8 @@ class DDPGPolicy(QActorCriticPolicy):
         """Whether actions are discrete: False, or None for hybrid actions."""
         return None if self._is_hybrid else False
 
-    def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
-        if model is None and cfg.model.get("type", _MODELS[0]) in _MODELS:
-            space = _MODEL_SPACES[cfg.action_space]
-            if cfg.model.setdefault("action_space", space) != space:
-                raise ConfigError(
-                    f"policy.action_space = {cfg.action_space!r} contradicts policy.model.action_space = "
-                    f"{cfg.model.action_space!r}; set the latter to {space!r}, or omit it"
-                )
-        return super()._create_model(cfg, model)
+    def _told_to_models(self) -> Mapping[str, Any]:
+        return {"action_space": _MODEL_SPACES[self._cfg.action_space]}
 
     def _monitor_vars_learn(self) -> list[str]:
         names = ["cur_lr_actor", "cur_lr_critic", "critic_loss", "actor_loss", "total_loss", "q_value"]

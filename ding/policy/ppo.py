@@ -31,7 +31,7 @@ from ding.rl_utils.ppo import (
 )
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, instance_of, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, instance_of, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.file_helper import read_file
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -366,10 +366,18 @@ def initialise_by_gains(model: nn.Module, hidden: float, actor: float, critic: f
     Args:
         hidden: the gain of all layers but the last ones.
         actor, critic: the gains of the last layers of each head of `model.actor_head` and of `model.critic_head`.
+
+    Raises:
+        ConfigError: the model, of a user's own, does not have these attributes.
     """
     for layer in model.modules():
         _make_orthogonal(layer, hidden, (nn.Linear, nn.Conv2d))
     for name, gain in (("actor_head", actor), ("critic_head", critic)):
+        if not hasattr(model, name):
+            raise ConfigError(
+                f"policy.learn.init_gains needs a model with the attributes actor_head and critic_head; "
+                f"{type(model).__name__} has no {name}: leave init_gains out, or set it to None"
+            )
         for head in getattr(model, name).modules():
             if isinstance(head, DiscreteHead | RegressionHead | ReparameterizationHead):
                 for layer in _last_layers(head):

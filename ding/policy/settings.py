@@ -36,7 +36,7 @@ GLOSSARY = {
     "unroll_len": Setting(doc="Number of steps in a sample."),
     "random_collect_size": Setting(rule=integer(0), doc="Number of samples collected before training begins."),
     "transition_with_policy_data": Setting(doc="Store the output of the policy at collection in samples."),
-    "action_space": Setting(doc="Kind of actions; `model.action_space` follows it."),
+    "action_space": Setting(doc="Kind of actions; by default the env's if `model.action_shape` is left out, too."),
     # models
     "model.action_shape": Setting(rule=one_number, doc="Number of actions."),
     "model.action_space": Setting(doc="What the actor returns."),

@@ -90,8 +90,8 @@ RENAMED = [
     ("policy.learn.discount", "policy.discount_factor"),
     ("policy.buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
     ("policy.other.replay_buffer.buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
-    ("policy.hidden_sizes", "policy.model.encoder_hidden_size_list"),
-    ("policy.model.net_arch", "policy.model.encoder_hidden_size_list"),
+    ("policy.hidden_sizes", "policy.model.net_arch"),
+    ("policy.model.hidden_dim", "policy.model.net_arch"),
     ("policy.learn.tau", "policy.learn.target_theta"),
     (
         "policy.learn.target_update_interval",

@@ -12,6 +12,7 @@ from torch import nn
 from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding.entry.checks import branches_of, complete_model, model_shape
 from ding.entry.run_folder import RunFolder
+from ding.model import create_model
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY
 
@@ -101,7 +102,7 @@ def test_images_of_bytes_are_divided_by_255(space, given, scale, is_created):
     assert {**given, **main.policy.model}.get("scale_ob") == scale
 
 
-def test_a_model_that_needs_no_shapes_gets_none():
+def test_a_model_gets_the_shapes_that_it_has_arguments_for():
     @MODEL_REGISTRY.register("test_model_shapes_own")
     class Own(nn.Module):
         def __init__(self, width=3, obs_shape=None):
@@ -109,7 +110,7 @@ def test_a_model_that_needs_no_shapes_gets_none():
 
     main, create = pair("dqn", model={"type": "test_model_shapes_own"})
     complete_model(main, create)
-    assert main.policy.model == {"type": "test_model_shapes_own"}
+    assert main.policy.model == {"type": "test_model_shapes_own", "obs_shape": 4}
 
 
 def test_shapes_of_spaces():
@@ -131,12 +132,6 @@ def test_a_space_without_a_shape_is_refused_in_one_line(key):
     assert str(error.value).startswith(f"policy.model.{key} is missing, and the env's ") and "Text" in str(error.value)
 
 
-def test_images_with_their_channels_last_are_named():
-    with pytest.raises(ConfigError, match=r"channels last, \(84, 84, 3\); encoders take \(channels, height, width\)"):
-        model_shape("obs_shape", spaces.Box(0, 255, (84, 84, 3), np.uint8))
-    assert model_shape("obs_shape", spaces.Box(0, 255, (3, 3, 3), np.uint8)) == [3, 3, 3]
-
-
 class Photos(gymnasium.Env):
     """Shows images with their channels last."""
 
@@ -152,6 +147,7 @@ def test_the_wrapper_that_a_message_names_gives_the_shape(env, shape):
         main.env.env = main.env.pop("env_id")
     with pytest.raises(ConfigError) as error:
         complete_model(main, create)
+        create_model({"type": "dqn", **main.policy.pop("model")})
     main.env.wrappers = re.findall(r"env\.wrappers = \['([\w.:]+)'\]", str(error.value))
     complete_model(main, create)
     assert len(main.env.wrappers) == 1 and main.policy.model.obs_shape == shape

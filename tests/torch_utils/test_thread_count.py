@@ -83,11 +83,36 @@ def threads_for(model):
         return torch.get_num_threads()
 
 
-def test_small_networks_have_one_thread_large_ones_and_convolutions_what_there_is(three_threads):
+def test_small_networks_have_one_thread_and_large_ones_what_there_is(three_threads):
     assert threads_for(nn.Linear(100, 100)) == 1
     assert threads_for(nn.Linear(1000, 1000)) == 3
-    assert threads_for(nn.Sequential(nn.Conv2d(1, 1, 3))) == 3
     assert threads_for(None) == 3
+    assert torch.get_num_threads() == 3
+
+
+def convolutional(width, size):
+    """Two convolutions that halve images of `size` pixels a side, and a linear layer."""
+    first, second = nn.Conv2d(3, width, 3, 2, 1), nn.Conv2d(width, width, 3, 2, 1)
+    return nn.Sequential(first, nn.ReLU(), second, nn.Flatten(), nn.Linear(width * (size // 4) ** 2, 8))
+
+
+@pytest.mark.differs(
+    "torch uses all cores for any network, and processes that share them slow each other down",
+    "networks with few parameters, convolutional ones with few multiplications, use one thread",
+)
+@pytest.mark.parametrize(
+    ("model", "threads"),
+    [
+        (convolutional(16, 32), 1),  # 0.3 million multiplications for an image
+        (convolutional(64, 16), 1),  # 0.7
+        (convolutional(64, 64), 3),  # 11.2
+        (nn.Sequential(nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3)), 1),
+        (nn.Sequential(nn.Conv2d(64, 128, 5)), 3),
+    ],
+    ids=["few channels", "small images", "large images", "no linear layer", "no linear layer, many channels"],
+)
+def test_the_multiplications_of_convolutions_count(three_threads, model, threads):
+    assert threads_for(model) == threads
     assert torch.get_num_threads() == 3
 
 

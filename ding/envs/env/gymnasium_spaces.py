@@ -361,5 +361,14 @@ def channels_first(env: Any) -> Any:
     return TransformObservation(env, _moved, space)
 
 
+def flat_actions(env: Any) -> Any:
+    """Wrap an env with real-valued actions [A, B, ...] so that it takes vectors, as policies choose them."""
+    from gymnasium.wrappers import TransformAction
+
+    shaped = env.action_space
+    space = type(shaped)(shaped.low.ravel(), shaped.high.ravel(), dtype=shaped.dtype)
+    return TransformAction(env, lambda action: np.reshape(action, shaped.shape), space)
+
+
 def _moved(image: Any) -> Any:
     return np.ascontiguousarray(np.moveaxis(image, -1, 0))

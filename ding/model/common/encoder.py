@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ding.torch_utils.network.nn_module import Activation, ChannelLayerNorm, as_activation
 from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 from ding.utils.action_mask import ACTION_MASK, action_mask_of, masks_by_choice
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import is_container, is_mapping
 from ding.utils.default_helper import squeeze
 
@@ -29,6 +30,22 @@ def vector_size(shape: Any) -> int | None:
     """Return the number for a number or a 1-D shape, None for any other shape or a dict of shapes."""
     size = None if is_mapping(shape) else as_shape(shape)
     return size if isinstance(size, int) else None
+
+
+def action_size(action_shape: Any) -> int:
+    """Return the number of dimensions of an action vector.
+
+    Raises:
+        ConfigError: the shape is not one-dimensional.
+    """
+    size = vector_size(action_shape)
+    if size is None:
+        raise ConfigError(
+            f"policy.model.action_shape = {action_shape!r} is not allowed; real-valued actions must be vectors [A]: "
+            "wrap the env, as by env.wrappers = ['ding.envs.env.gymnasium_spaces:flat_actions'], or train a network "
+            "of your own"
+        )
+    return size
 
 
 def hybrid_shapes(action_shape: Any) -> tuple[Any, Any]:
@@ -156,11 +173,21 @@ ObsShape = int | Sequence[int] | Mapping[str, Any]
 
 # Images with a smaller side do not fit the default kernels of `ConvEncoder`.
 _SMALL_IMAGE = 36
+# Channels of the default encoder of images, and the width of its embeddings, which is also that of dicts.
+_IMAGE_SIZES = (32, 64, 64, 128)
+
+# The widths of hidden layers: of all of them, or of each.
+Widths = int | Sequence[int]
+
+
+def last_width(widths: Widths) -> int:
+    """Return the width of the last of the hidden layers."""
+    return widths[-1] if isinstance(widths, Sequence) else int(widths)
 
 
 def build_encoder(
     obs_shape: ObsShape,
-    hidden_size_list: Sequence[int],
+    hidden_size_list: Sequence[int] | None,
     activation: Activation = nn.ReLU,
     norm_type: str | None = None,
     dropout: float | None = None,
@@ -170,10 +197,11 @@ def build_encoder(
     """Build the encoder for observations of `obs_shape`; its attribute `output_size` is the width of its embeddings.
 
     Args:
-        obs_shape: a number (or 1-D shape) for vectors, encoded by an `FCEncoder`; (C, H, W) for images, whose kernels
-            are 3 x 3 if one side is below 36; a (nested) dict of shapes for dict observations, encoded by a
-            `DictEncoder`.
-        hidden_size_list: the widths of the layers; the last one is the width of the embeddings.
+        obs_shape: a number (or 1-D shape) for vectors, encoded by an `FCEncoder`; (C, H, W) for images, whose
+            convolutions are 3 x 3 with stride 2 if one side is below 36; a (nested) dict of shapes for dict
+            observations, encoded by a `DictEncoder`.
+        hidden_size_list: the widths of the layers; the last one is the width of the embeddings. With None, vectors are
+            their own embeddings, and images have (32, 64, 64, 128).
         dropout: dropout probability in vector encoders, None for no dropout.
         image_encoder: creates the encoder for images of shape (C, H, W); None creates a `ConvEncoder` from
             `hidden_size_list`. Its embeddings may have another width.
@@ -190,18 +218,23 @@ def build_encoder(
     if is_mapping(obs_shape) and obs_shape:
         given = hidden_size_list, activation, norm_type, dropout, image_encoder, scale_ob
         entries = {str(name): build_encoder(shape, *given) for name, shape in obs_shape.items()}
-        return DictEncoder(entries, hidden_size_list[-1], activation)
+        return DictEncoder(entries, (hidden_size_list or _IMAGE_SIZES)[-1], activation)
     shape: Any = squeeze(obs_shape)
     if isinstance(shape, Integral):
+        if hidden_size_list is None:
+            identity: Any = nn.Identity()
+            identity.output_size = int(shape)
+            return identity  # type: ignore[no-any-return]
         return FCEncoder(int(shape), hidden_size_list, activation=activation, norm_type=norm_type, dropout=dropout)
     if is_container(shape) and len(shape) == 3:
         if image_encoder is not None:
             return image_encoder(shape)
+        sizes = hidden_size_list or _IMAGE_SIZES
         options: dict[str, Any] = {"activation": activation, "norm_type": norm_type, "scale_ob": scale_ob}
         if min(shape[1:]) < _SMALL_IMAGE:
-            layers = max(1, len(hidden_size_list) - 1)
-            options |= {"kernel_size": [3] * layers, "stride": [1] * layers}
-        return ConvEncoder(shape, hidden_size_list, **options)
+            layers = max(1, len(sizes) - 1)
+            options |= {"kernel_size": [3] * layers, "stride": [2] * layers, "padding": [1] * layers}
+        return ConvEncoder(shape, sizes, **options)
     raise RuntimeError(
         f"obs_shape {shape!r} is not supported; it must be a number for vectors, (C, H, W) for images, or a dict "
         "of such shapes"

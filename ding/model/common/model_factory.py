@@ -6,13 +6,16 @@ import copy
 import difflib
 import functools
 import inspect
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from torch import nn
 
-from ding.utils.config_helper import ConfigError
+from ding.model.common.model_arguments import NET_ARCH, check_arguments, takes_net_arch, with_net_arch
+from ding.utils.config_helper import ConfigError, is_of_package
 from ding.utils.import_helper import import_module
+from ding.utils.log_helper import shown
+from ding.utils.references import is_reference, resolve_reference
 from ding.utils.registry_factory import MODEL_REGISTRY
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -22,16 +25,53 @@ _MEANINGS = {
 }
 
 
-def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn.Module:
-    """Build the registered model `cfg.type`, with all other keys of `cfg` as keyword arguments.
+def constructor_of(cfg: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the class or function that `cfg.type` names, after the import of the modules in `import_names`.
 
-    Modules named in `import_names` are imported first, so that they can register the type. `cfg` is not changed.
+    The type is a registered name, a class or function, or its name `module:name`.
+
+    Raises:
+        ConfigError: `type` is of another kind, or the module has no such name.
+        ImportError: there is no such module.
+        KeyError: `type` is missing, or nothing is registered under it.
+    """
+    if "type" not in cfg:
+        raise KeyError(f"the model config has no key 'type'; its keys: {', '.join(map(str, cfg)) or 'none'}")
+    kind = cfg["type"]
+    import_module(cfg.get("import_names", []))
+    if is_reference(kind):
+        kind = resolve_reference(kind, "policy.model.type")
+    if not isinstance(kind, str) and not callable(kind):
+        raise ConfigError(
+            f"policy.model.type = {shown(kind)} is not allowed; it must be a registered name, a class or function "
+            "that makes a network, or its name module:name"
+        )
+    constructor: Callable[..., Any] = MODEL_REGISTRY.get(kind) if isinstance(kind, str) else kind
+    return constructor
+
+
+def parameters_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a model's constructor; a class with `**kwargs` has those of its base class, too."""
+    classes = getattr(constructor, "__mro__", (constructor,))
+    found: dict[str, inspect.Parameter] = {}
+    for cls in classes[: classes.index(nn.Module) if nn.Module in classes else None]:
+        own = inspect.signature(cls).parameters
+        found = {**own, **found}
+        if not _takes_any(own):
+            break
+    return found
+
+
+def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn.Module:
+    """Build the model `cfg.type`, see `constructor_of`, with all other keys of `cfg` as keyword arguments.
+
+    `cfg` is not changed.
 
     Args:
         optional: arguments that are passed only to models that know them.
 
     Raises:
-        ConfigError: an argument that the model requires is missing, or one is unknown to it.
+        ConfigError: an argument that the model requires is missing, one is unknown to it, or it makes no `nn.Module`.
         KeyError: `type` is missing or nothing is registered under it.
 
     Example:
@@ -40,13 +80,14 @@ def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn
         >>> sum(parameter.numel() for parameter in model.parameters())
         33923
     """
-    arguments = copy.deepcopy(dict(cfg))
-    if "type" not in arguments:
-        raise KeyError(f"the model config has no key 'type'; its keys: {', '.join(map(str, arguments)) or 'none'}")
-    import_module(arguments.pop("import_names", []))
-    constructor = MODEL_REGISTRY.get(arguments.pop("type"))
+    constructor = constructor_of(cfg)
+    arguments = copy.deepcopy({key: value for key, value in cfg.items() if key not in ("type", "import_names")})
     parameters = inspect.signature(constructor).parameters
     name = _name_of(constructor)
+    if is_of_package(constructor):
+        check_arguments(arguments, parameters)
+        if arguments.get(NET_ARCH) is not None and takes_net_arch(parameters):
+            arguments = with_net_arch(arguments.pop(NET_ARCH), arguments, parameters, optional)
     if not _takes_any(parameters):
         arguments = {key: value for key, value in arguments.items() if key in parameters or key not in optional}
         _check_names(name, arguments, parameters)
@@ -57,7 +98,9 @@ def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn
             raise ConfigError(
                 f"policy.model.{parameter.name} is missing: the model {name} needs it; set it to {meaning}"
             )
-    model: nn.Module = constructor(**arguments)
+    model = constructor(**arguments)
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"policy.model.type = {name} made {shown(model)}; it must make an nn.Module")
     return model
 
 

@@ -10,14 +10,17 @@ from torch import Tensor, nn
 from ding.model.common.encoder import (
     ConvEncoder,
     ObsShape,
+    Widths,
+    action_size,
     as_obs_shape,
+    last_width,
     observations_of,
     public_shape,
     vector_size,
 )
 from ding.model.common.head import RegressionHead, ReparameterizationHead
 from ding.model.template.q_learning import DQN
-from ding.model.template.qac import action_size, branch
+from ding.model.template.qac import branch
 from ding.torch_utils.network.nn_module import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
@@ -41,7 +44,7 @@ class DiscreteBC(DQN):
         action_shape: int | Sequence[int],
         encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
         dueling: bool = True,
-        head_hidden_size: int | None = None,
+        head_hidden_size: Widths | None = None,
         head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -68,7 +71,7 @@ class ContinuousBC(nn.Module):
         action_shape: the number of dimensions A of an action.
         action_space: 'regression' (actions in (-1, 1)) or 'reparameterization' (mean and deviation of a Gaussian, both
             computed from the observation).
-        actor_head_hidden_size: width of all hidden layers.
+        actor_head_hidden_size: width of all hidden layers; or the widths of the first ones.
         actor_head_layer_num: hidden layers after the first one.
 
     Raises:
@@ -86,7 +89,7 @@ class ContinuousBC(nn.Module):
         obs_shape: int | Sequence[int],
         action_shape: int | Sequence[int],
         action_space: str,
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -100,7 +103,7 @@ class ContinuousBC(nn.Module):
         self.action_space = action_space
         self.action_shape: Any = public_shape(action_shape)
         self._obs_shape = (width,)
-        act, hidden = as_activation(activation), actor_head_hidden_size
+        act, hidden = as_activation(activation), last_width(actor_head_hidden_size)
         options: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
         size = action_size(action_shape)
         head: nn.Module = (
@@ -108,7 +111,7 @@ class ContinuousBC(nn.Module):
             if action_space == "regression"
             else ReparameterizationHead(hidden, size, sigma_type="conditioned", **options)
         )
-        self.actor = branch(width, hidden, act, head)
+        self.actor = branch(width, actor_head_hidden_size, act, head)
 
     def forward(self, inputs: Any) -> dict[str, Any]:
         """Return `{'action': [B, A]}`, or with 'reparameterization' `{'logit': [mu, sigma]}`, both [B, A]."""

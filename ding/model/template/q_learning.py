@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ding.model.common.encoder import (
+    FCEncoder,
     ObsShape,
+    Widths,
     as_obs_shape,
     as_shape,
     build_encoder,
+    last_width,
     observations_of,
     pass_mask,
     vector_size,
@@ -41,7 +44,7 @@ class QNetwork(nn.Module):
     """Base class of Q networks: an encoder, an optional projection, and a head.
 
     If `head_hidden_size` differs from the width of the encoder's output, a linear layer with activation, `projection`,
-    is inserted between encoder and head.
+    is inserted between encoder and head; if it is a list, layers of these widths.
 
     Args:
         make_head: creates the head, given the width of its input.
@@ -54,8 +57,8 @@ class QNetwork(nn.Module):
     def __init__(
         self,
         obs_shape: ObsShape,
-        encoder_hidden_size_list: Sequence[int],
-        head_hidden_size: int | None,
+        encoder_hidden_size_list: Sequence[int] | None,
+        head_hidden_size: Widths | None,
         activation: nn.Module | None,
         norm_type: str | None,
         make_head: Callable[[int], nn.Module],
@@ -63,15 +66,18 @@ class QNetwork(nn.Module):
         scale_ob: float | None = None,
     ) -> None:
         super().__init__()
-        embedding_size = encoder_hidden_size_list[-1] if len(encoder_hidden_size_list) else 0
-        hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
         self.encoder = build_encoder(
             obs_shape, encoder_hidden_size_list, activation, norm_type, dropout, scale_ob=scale_ob
         )
-        is_projected = hidden_size != embedding_size
-        projection = fc_block(embedding_size, hidden_size, activation=activation) if is_projected else None
+        embedding_size: Any = self.encoder.output_size
+        hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
+        projection: nn.Module | None = None
+        if isinstance(hidden_size, Sequence):
+            projection = FCEncoder(embedding_size, hidden_size, activation=activation, dropout=dropout)
+        elif hidden_size != embedding_size:
+            projection = fc_block(embedding_size, hidden_size, activation=activation)
         self.register_module("projection", projection)
-        self.head = make_head(hidden_size)
+        self.head = make_head(last_width(hidden_size))
         self._obs_shape = as_obs_shape(obs_shape)
 
     def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +115,8 @@ class DQN(QNetwork):
         action_shape: the number of actions, or a list of them, one per part of a multi-discrete action.
         dueling: whether to use a `DuelingHead` instead of a `DiscreteHead`.
         head_hidden_size: width of the head's hidden layers, the last encoder size when None. If it differs
-            from the encoder's, a linear layer with activation, `projection`, is inserted.
+            from the encoder's, a linear layer with activation, `projection`, is inserted; for a list, layers of these
+            widths.
         norm_type: normalisation in the head.
         dropout: dropout probability in a vector encoder and in the head, None for no dropout.
         init_bias: initial bias of the head's last layer (of the advantages, if dueling).
@@ -130,9 +137,9 @@ class DQN(QNetwork):
         self,
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
         dueling: bool = True,
-        head_hidden_size: int | None = None,
+        head_hidden_size: Widths | None = None,
         head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -191,7 +198,7 @@ class DRQN(nn.Module):
         self,
         obs_shape: int | Sequence[int],
         action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
         dueling: bool = True,
         head_hidden_size: int | None = None,
         head_layer_num: int = 1,
@@ -206,13 +213,13 @@ class DRQN(nn.Module):
             raise ConfigError(f"obs_shape = {obs_shape!r} is not allowed: {type(self).__name__} takes no dicts")
         obs_shape, action_shape = as_shape(obs_shape), as_shape(action_shape)
         act = as_activation(activation)
-        embedding_size = encoder_hidden_size_list[-1]
+        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, scale_ob=scale_ob)
+        embedding_size: Any = self.encoder.output_size
         hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
         if res_link and hidden_size != embedding_size:
             raise ValueError(
                 f"res_link = True needs head_hidden_size = {hidden_size} to be the last encoder size, {embedding_size}"
             )
-        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, scale_ob=scale_ob)
         self.rnn = get_lstm(lstm_type, embedding_size, hidden_size)
         head_cls: type[nn.Module] = DuelingHead if dueling else DiscreteHead
         head_kwargs: dict[str, Any] = {"layer_num": head_layer_num, "activation": act, "norm_type": norm_type}
@@ -289,8 +296,8 @@ class C51DQN(QNetwork):
         self,
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        head_hidden_size: int | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        head_hidden_size: Widths | None = None,
         head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -328,8 +335,8 @@ class RainbowDQN(QNetwork):
         self,
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        head_hidden_size: int | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        head_hidden_size: Widths | None = None,
         head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -369,8 +376,8 @@ class QRDQN(QNetwork):
         self,
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        head_hidden_size: int | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        head_hidden_size: Widths | None = None,
         head_layer_num: int = 1,
         num_quantiles: int = 32,
         activation: Activation = nn.ReLU,
@@ -406,8 +413,8 @@ class IQN(QNetwork):
         self,
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        head_hidden_size: int | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        head_hidden_size: Widths | None = None,
         head_layer_num: int = 1,
         num_quantiles: int = 32,
         quantile_embedding_size: int = 128,
@@ -443,8 +450,8 @@ class FQF(QNetwork):
         self,
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        head_hidden_size: int | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        head_hidden_size: Widths | None = None,
         head_layer_num: int = 1,
         num_quantiles: int = 32,
         quantile_embedding_size: int = 128,
@@ -496,8 +503,8 @@ class BDQ(QNetwork):
         layer_num: int = 3,
         a_layer_num: int | None = None,
         v_layer_num: int | None = None,
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        head_hidden_size: int | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        head_hidden_size: Widths | None = None,
         norm_type: str | None = None,
         activation: Activation = nn.ReLU,
         scale_ob: float | None = None,

@@ -12,10 +12,14 @@ from torch import Tensor, nn
 
 from ding.model.common.encoder import (
     ConvEncoder,
+    FCEncoder,
     ObsShape,
+    Widths,
+    action_size,
     as_obs_shape,
     build_encoder,
     hybrid_shapes,
+    last_width,
     observations_of,
     pass_mask,
     public_shape,
@@ -122,9 +126,8 @@ def _make_encoder(
             )
         return nn.Identity(), size
     if hidden_size_list is None:
-        if not is_mapping(obs_shape):
-            raise AssertionError("encoder_hidden_size_list is missing: images need an encoder")
-        hidden_size_list = _DICT_SIZES
+        encoder = build_encoder(obs_shape, _DICT_SIZES if is_mapping(obs_shape) else None, activation, norm_type)
+        return encoder, encoder.output_size  # type: ignore[return-value]
     layers = len(hidden_size_list)
     image_encoder = partial(
         ConvEncoder,
@@ -139,8 +142,10 @@ def _make_encoder(
     return encoder, output_size
 
 
-def branch(input_size: int, hidden_size: int, activation: nn.Module | None, head: nn.Module) -> nn.Sequential:
-    """Prepend a linear layer with activation to `head`."""
+def branch(input_size: int, hidden_size: Widths, activation: nn.Module | None, head: nn.Module) -> nn.Sequential:
+    """Prepend a linear layer with activation to `head`; for a list of widths, several."""
+    if isinstance(hidden_size, Sequence):
+        return nn.Sequential(FCEncoder(input_size, hidden_size, activation=activation), head)
     act = nn.Identity() if activation is None else activation
     return nn.Sequential(nn.Linear(input_size, hidden_size), act, head)
 
@@ -157,11 +162,12 @@ class ContinuousQAC(QActorCritic):
         action_space: 'regression' (deterministic actions in (-1, 1)), 'reparameterization' (mean and deviation of a
             Gaussian, both computed from the observation) or 'hybrid' (logits of the type and deterministic arguments).
         twin_critic: whether there are two critics.
-        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic.
+        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic; or the widths
+            of the first ones.
         actor_head_layer_num, critic_head_layer_num: hidden layers after the first one.
         norm_type: normalisation in the heads, and in image encoders.
-        encoder_hidden_size_list: the widths of the encoders; None for vectors, and (128, 128, 64) by default for dict
-            observations.
+        encoder_hidden_size_list: the widths of the encoders; None for vectors. By default they are (32, 64, 64, 128)
+            for images, and (128, 128, 64) for dict observations.
         share_encoder: whether actor and critic have one encoder.
 
     Raises:
@@ -182,9 +188,9 @@ class ContinuousQAC(QActorCritic):
         action_shape: int | Sequence[int] | Mapping[str, Any],
         action_space: str,
         twin_critic: bool = False,
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -199,29 +205,28 @@ class ContinuousQAC(QActorCritic):
         self.action_shape: Any = public_shape(action_shape)
         size = self.embedding_size
         actor_branch = partial(branch, size, actor_head_hidden_size, act)
+        actor_width, critic_width = last_width(actor_head_hidden_size), last_width(critic_head_hidden_size)
         actor: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
         if action_space == "hybrid":
             types, width = _hybrid_sizes(action_shape)
             action_width = types + width
             actor_head: nn.Module = nn.ModuleList(
                 [
-                    actor_branch(DiscreteHead(actor_head_hidden_size, types, **actor)),
-                    actor_branch(RegressionHead(actor_head_hidden_size, width, final_tanh=True, **actor)),
+                    actor_branch(DiscreteHead(actor_width, types, **actor)),
+                    actor_branch(RegressionHead(actor_width, width, final_tanh=True, **actor)),
                 ]
             )
         else:
             action_width = action_size(action_shape)
             head: nn.Module = (
-                RegressionHead(actor_head_hidden_size, action_width, final_tanh=True, **actor)
+                RegressionHead(actor_width, action_width, final_tanh=True, **actor)
                 if action_space == "regression"
-                else ReparameterizationHead(actor_head_hidden_size, action_width, sigma_type="conditioned", **actor)
+                else ReparameterizationHead(actor_width, action_width, sigma_type="conditioned", **actor)
             )
             actor_head = actor_branch(head)
         critic: dict[str, Any] = {"layer_num": critic_head_layer_num, "activation": act, "norm_type": norm_type}
         critic_heads = [
-            branch(
-                size + action_width, critic_head_hidden_size, act, RegressionHead(critic_head_hidden_size, 1, **critic)
-            )
+            branch(size + action_width, critic_head_hidden_size, act, RegressionHead(critic_width, 1, **critic))
             for _ in range(self._critics)
         ]
         self._set_heads(actor_head, list(critic_heads))
@@ -258,18 +263,6 @@ class ContinuousQAC(QActorCritic):
         return {"q_value": self._q_value(torch.cat(parts, 1), "pred")}
 
 
-def action_size(action_shape: Any) -> int:
-    """Return the number of dimensions of an action vector.
-
-    Raises:
-        ValueError: the shape is not one-dimensional.
-    """
-    size = vector_size(action_shape)
-    if size is None:
-        raise ValueError(f"action_shape {action_shape!r} is not supported; continuous actions are vectors [A]")
-    return size
-
-
 def _hybrid_sizes(action_shape: Any) -> tuple[int, int]:
     kinds, args = hybrid_shapes(action_shape)
     return action_size(kinds), action_size(args)
@@ -287,7 +280,7 @@ class QAC(ContinuousQAC):
     """`ContinuousQAC` under its earlier name; `action_space` may also be called `actor_head_type`, as then.
 
     Raises:
-        TypeError: neither `action_space` nor `actor_head_type` is given, or both.
+        TypeError: neither `action_space` nor `actor_head_type` is given, or they differ.
 
     Example:
         >>> model = QAC(obs_shape=3, action_shape=2, actor_head_type="regression")
@@ -306,7 +299,7 @@ class QAC(ContinuousQAC):
         actor_head_type: str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = [name for name in (action_space, actor_head_type) if name is not None]
+        given = list({name for name in (action_space, actor_head_type) if name is not None})
         if len(given) != 1:
             raise TypeError(
                 f"QAC needs either action_space or actor_head_type, one of {', '.join(ACTION_SPACES)}; got "
@@ -359,9 +352,9 @@ class DiscreteQAC(QActorCritic):
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
         twin_critic: bool = False,
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -374,8 +367,8 @@ class DiscreteQAC(QActorCritic):
         if actions is None:
             raise ValueError(f"action_shape {action_shape!r} is not supported; it must be a number of actions")
 
-        def make(hidden_size: int, layer_num: int) -> nn.Module:
-            head = DiscreteHead(hidden_size, actions, layer_num, act, norm_type)
+        def make(hidden_size: Widths, layer_num: int) -> nn.Module:
+            head = DiscreteHead(last_width(hidden_size), actions, layer_num, act, norm_type)
             return branch(self.embedding_size, hidden_size, act, head)
 
         actor_head = make(actor_head_hidden_size, actor_head_layer_num)
@@ -420,9 +413,9 @@ class ContinuousQVAC(ContinuousQAC):
         action_shape: int | Sequence[int] | Mapping[str, Any],
         action_space: str,
         twin_critic: bool = False,
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -444,7 +437,9 @@ class ContinuousQVAC(ContinuousQAC):
             share_encoder,
         )
         act, width = as_activation(activation), critic_head_hidden_size
-        head = RegressionHead(width, 1, layer_num=critic_head_layer_num, activation=act, norm_type=norm_type)
+        head = RegressionHead(
+            last_width(width), 1, layer_num=critic_head_layer_num, activation=act, norm_type=norm_type
+        )
         self.critic_v_head = branch(self.embedding_size, width, act, head)
         self.critic.append(self.critic_v_head)
 
@@ -483,7 +478,8 @@ class QACDIST(ActorAndCritic):
         action_space: 'regression' (deterministic actions in (-1, 1)) or 'reparameterization' (mean and deviation of a
             Gaussian, both computed from the observation).
         critic_head_type: 'categorical', see `DistributionHead`.
-        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic.
+        actor_head_hidden_size, critic_head_hidden_size: width of all hidden layers of actor and critic; or the widths
+            of the first ones.
         actor_head_layer_num, critic_head_layer_num: hidden layers after the first one.
         v_min, v_max, n_atom: the returns are evenly spaced from `v_min` to `v_max`.
 
@@ -506,9 +502,9 @@ class QACDIST(ActorAndCritic):
         action_shape: int | Sequence[int],
         action_space: str = "regression",
         critic_head_type: str = "categorical",
-        actor_head_hidden_size: int = 64,
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -533,7 +529,7 @@ class QACDIST(ActorAndCritic):
             else partial(ReparameterizationHead, sigma_type="conditioned")
         )
         critic_head = DistributionHead(
-            critic_head_hidden_size,
+            last_width(critic_head_hidden_size),
             1,
             critic_head_layer_num,
             n_atom=n_atom,
@@ -542,7 +538,7 @@ class QACDIST(ActorAndCritic):
             activation=act,
             norm_type=norm_type,
         )
-        actor_head = make_head(actor_head_hidden_size, width, **actor)
+        actor_head = make_head(last_width(actor_head_hidden_size), width, **actor)
         self.actor = branch(size, actor_head_hidden_size, act, actor_head)
         self.critic = branch(size + width, critic_head_hidden_size, act, critic_head)
 

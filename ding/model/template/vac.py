@@ -12,12 +12,16 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
 
 from ding.model.common.encoder import (
+    FCEncoder,
     IMPALAConvEncoder,
     ObsShape,
+    Widths,
+    action_size,
     as_obs_shape,
     as_shape,
     build_encoder,
     hybrid_shapes,
+    last_width,
     observations_of,
     pass_mask,
     public_shape,
@@ -30,6 +34,7 @@ from ding.model.common.head import (
     head_of,
     independent_normal_dist,
 )
+from ding.model.template.qac import branch
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.torch_utils.data_helper import WIDE_INTEGERS
 from ding.torch_utils.network.nn_module import Activation, as_activation, fc_block
@@ -54,8 +59,10 @@ class VAC(nn.Module):
             `action_type_shape` and `action_args_shape`.
         action_space: 'discrete', 'continuous' or 'hybrid'.
         share_encoder: whether actor and critic have one encoder.
+        encoder_hidden_size_list: the widths of the encoder's layers; see `build_encoder` for None.
         actor_head_hidden_size, critic_head_hidden_size: width of the heads' hidden layers. If the width
-            of a discrete actor head differs from that of the embedding, a linear layer with activation is inserted.
+            of a discrete actor head differs from that of the embedding, a linear layer with activation is inserted. A
+            list is the widths of layers before the head's own.
         norm_type: normalisation in the heads, and in image encoders.
         sigma_type, fixed_sigma_value, bound_type: settings of continuous actions, see `ReparameterizationHead`.
         encoder: an encoder module that replaces the one for `obs_shape`; without sharing, the critic gets a copy. Its
@@ -94,10 +101,10 @@ class VAC(nn.Module):
         action_shape: int | Sequence[int] | Mapping[str, Any],
         action_space: str = "discrete",
         share_encoder: bool = True,
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        actor_head_hidden_size: int = 64,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -121,7 +128,7 @@ class VAC(nn.Module):
         self.action_space = action_space
         self.share_encoder = share_encoder
         self.impala_cnn_encoder = impala_cnn_encoder
-        sizes = list(encoder_hidden_size_list)
+        sizes = None if encoder_hidden_size_list is None else list(encoder_hidden_size_list)
         make = partial(_make_encoder, obs_shape, encoder, impala_cnn_encoder, sizes, act, norm_type, scale_ob)
         actor_encoder, actor_size = make(actor_head_hidden_size)
         critic_encoder, critic_size = actor_encoder, actor_size
@@ -133,10 +140,7 @@ class VAC(nn.Module):
                 critic_encoder = copy.deepcopy(encoder)
             self.actor_encoder = actor_encoder
             self.critic_encoder = critic_encoder
-        critic_width, critic_layers = critic_head_hidden_size, critic_head_layer_num
-        self.critic_head = RegressionHead(
-            critic_size, 1, critic_layers, activation=act, norm_type=norm_type, hidden_size=critic_width
-        )
+        self.critic_head = _value_head(critic_size, 1, critic_head_hidden_size, critic_head_layer_num, act, norm_type)
         heads = ActorHeads(actor_size, actor_head_hidden_size, actor_head_layer_num, act, norm_type)
         gaussian = {"sigma_type": sigma_type, "fixed_sigma_value": fixed_sigma_value, "bound_type": bound_type}
         self.actor_head = heads.build(action_space, action_shape, gaussian)
@@ -207,15 +211,17 @@ def _make_encoder(
     obs_shape: ObsShape | None,
     given: nn.Module | None,
     is_impala: bool,
-    hidden_size_list: list[int],
+    hidden_size_list: list[int] | None,
     activation: nn.Module | None,
     norm_type: str | None,
     scale_ob: float | None,
-    head_size: int,
+    head_size: Widths,
 ) -> tuple[nn.Module, int]:
     """Return the encoder for a head with hidden layers of `head_size`, and the width of its embeddings."""
     if given is not None:
-        return given, getattr(given, "output_size", head_size)  # an encoder of a user's own need not have it
+        return given, getattr(
+            given, "output_size", last_width(head_size)
+        )  # an encoder of a user's own need not have it
     if obs_shape is None:
         raise RuntimeError("obs_shape None is not supported without your own encoder")
     image_encoder = None
@@ -223,7 +229,8 @@ def _make_encoder(
         if vector_size(obs_shape) is not None:
             raise RuntimeError(f"obs_shape {obs_shape!r} does not fit impala_cnn_encoder, which needs (C, H, W)")
         scale = 255.0 if scale_ob is None else scale_ob
-        image_encoder = partial(IMPALAConvEncoder, channels=hidden_size_list, outsize=head_size, scale_ob=scale)
+        channels: dict[str, Any] = {} if hidden_size_list is None else {"channels": hidden_size_list}
+        image_encoder = partial(IMPALAConvEncoder, **channels, outsize=last_width(head_size), scale_ob=scale)
     encoder = build_encoder(obs_shape, hidden_size_list, activation, norm_type, None, image_encoder, scale_ob)
     output_size: Any = encoder.output_size
     return encoder, output_size
@@ -233,10 +240,11 @@ class ActorHeads:
     """Factory of actor heads for embeddings of some width; a discrete head of another width gets a layer in between."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, layer_num: int, activation: nn.Module | None, norm_type: str | None
+        self, input_size: int, hidden_size: Widths, layer_num: int, activation: nn.Module | None, norm_type: str | None
     ) -> None:
         self.input_size = input_size
         self.hidden_size = hidden_size
+        self.width = last_width(hidden_size)
         self.activation = activation
         self.kwargs: dict[str, Any] = {"layer_num": layer_num, "activation": activation, "norm_type": norm_type}
 
@@ -249,16 +257,34 @@ class ActorHeads:
         return nn.ModuleList([self._discrete(kinds), self._continuous(args, gaussian)])
 
     def _discrete(self, action_shape: Any) -> nn.Module:
-        head = head_of(DiscreteHead, self.hidden_size, as_shape(action_shape), **self.kwargs)
+        head = head_of(DiscreteHead, self.width, as_shape(action_shape), **self.kwargs)
         if self.input_size == self.hidden_size:
             return head
-        return nn.Sequential(fc_block(self.input_size, self.hidden_size, activation=self.activation), head)
+        if isinstance(self.hidden_size, Sequence):
+            return branch(self.input_size, self.hidden_size, self.activation, head)
+        return nn.Sequential(fc_block(self.input_size, self.width, activation=self.activation), head)
 
     def _continuous(self, action_shape: Any, gaussian: dict[str, Any]) -> nn.Module:
-        shape = vector_size(action_shape)
-        if shape is None:
-            raise ValueError(f"action_shape {action_shape!r} is not supported; continuous actions are vectors [A]")
-        return ReparameterizationHead(self.input_size, shape, hidden_size=self.hidden_size, **gaussian, **self.kwargs)
+        shape = action_size(action_shape)
+        if isinstance(self.hidden_size, Sequence):
+            head = ReparameterizationHead(self.width, shape, **gaussian, **self.kwargs)
+            return branch(self.input_size, self.hidden_size, self.activation, head)
+        return ReparameterizationHead(self.input_size, shape, hidden_size=self.width, **gaussian, **self.kwargs)
+
+
+def _value_head(
+    input_size: int,
+    output_size: int,
+    hidden_size: Widths,
+    layer_num: int,
+    activation: nn.Module | None,
+    norm_type: str | None,
+) -> nn.Module:
+    options: dict[str, Any] = {"layer_num": layer_num, "activation": activation, "norm_type": norm_type}
+    if isinstance(hidden_size, Sequence):
+        head = RegressionHead(hidden_size[-1], output_size, **options)
+        return branch(input_size, hidden_size, activation, head)
+    return RegressionHead(input_size, output_size, hidden_size=hidden_size, **options)
 
 
 @MODEL_REGISTRY.register("acer")
@@ -283,10 +309,10 @@ class ACER(VAC):
         self,
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        actor_head_hidden_size: int = 64,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 1,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -305,13 +331,9 @@ class ACER(VAC):
         )
         embedding_size: Any = self.critic_encoder.output_size
         actions: Any = as_shape(action_shape)
-        self.critic_head = RegressionHead(
-            embedding_size,
-            actions,
-            critic_head_layer_num,
-            activation=as_activation(activation),
-            norm_type=norm_type,
-            hidden_size=critic_head_hidden_size,
+        act = as_activation(activation)
+        self.critic_head = _value_head(
+            embedding_size, actions, critic_head_hidden_size, critic_head_layer_num, act, norm_type
         )
         self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
 
@@ -342,10 +364,10 @@ class PPG(nn.Module):
         action_shape: int | Sequence[int] | Mapping[str, Any],
         action_space: str = "discrete",
         share_encoder: bool = True,
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        actor_head_hidden_size: int = 64,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        actor_head_hidden_size: Widths = 64,
         actor_head_layer_num: int = 2,
-        critic_head_hidden_size: int = 64,
+        critic_head_hidden_size: Widths = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -404,7 +426,8 @@ class PG(nn.Module):
             the number of dimensions of a continuous action.
         action_space: 'discrete' or 'continuous'. The deviation of continuous actions is a parameter.
         head_hidden_size: width of the head's hidden layers, the last encoder size when None. If the width of a
-            discrete head differs from that of the embedding, a linear layer with activation is inserted.
+            discrete head differs from that of the embedding, a linear layer with activation is inserted. A list is the
+            widths of layers before the head's own.
         norm_type: normalisation in the head, and in image encoders.
         scale_ob: what images are divided by, such as 255 for bytes; None leaves them as they are.
 
@@ -424,8 +447,8 @@ class PG(nn.Module):
         obs_shape: ObsShape,
         action_shape: int | Sequence[int],
         action_space: str = "discrete",
-        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
-        head_hidden_size: int | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
+        head_hidden_size: Widths | None = None,
         head_layer_num: int = 1,
         activation: Activation = nn.ReLU,
         norm_type: str | None = None,
@@ -437,7 +460,7 @@ class PG(nn.Module):
         self._obs_shape = as_obs_shape(obs_shape)
         self.action_space = action_space
         self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, scale_ob=scale_ob)
-        size = encoder_hidden_size_list[-1]
+        size: Any = self.encoder.output_size
         heads = ActorHeads(size, size if head_hidden_size is None else head_hidden_size, head_layer_num, act, norm_type)
         self.head = heads.build(action_space, action_shape, {"sigma_type": "independent"})
 
@@ -521,9 +544,9 @@ class MAVAC(nn.Module):
         global_obs_shape: int | Sequence[int],
         action_shape: int | Sequence[int],
         agent_num: int,
-        actor_head_hidden_size: int = 256,
+        actor_head_hidden_size: Widths = 256,
         actor_head_layer_num: int = 2,
-        critic_head_hidden_size: int = 512,
+        critic_head_hidden_size: Widths = 512,
         critic_head_layer_num: int = 1,
         action_space: str = "discrete",
         activation: Activation = nn.ReLU,
@@ -547,7 +570,7 @@ class MAVAC(nn.Module):
         self._agent_obs_shape, self._global_obs_shape = as_obs_shape(agent_obs_shape), as_obs_shape(global_obs_shape)
         self.action_shape: Any = public_shape(action_shape)
         act, size = as_activation(activation), vector_size(action_shape)
-        actor_size, critic_size = actor_head_hidden_size, critic_head_hidden_size
+        actor_size, critic_size = last_width(actor_head_hidden_size), last_width(critic_head_hidden_size)
         options: dict[str, Any] = {"activation": act, "norm_type": norm_type}
         head: nn.Module
         if size is None:
@@ -557,9 +580,13 @@ class MAVAC(nn.Module):
         else:
             options_of_actor = {**options, "sigma_type": sigma_type, "bound_type": bound_type}
             head = ReparameterizationHead(actor_size, size, actor_head_layer_num, **options_of_actor)
-        self.actor_encoder, self.actor_head = _encoder_and_head(own[0], agent_obs_shape, actor_size, act, head)
+        self.actor_encoder, self.actor_head = _encoder_and_head(
+            own[0], agent_obs_shape, actor_head_hidden_size, act, head
+        )
         value = RegressionHead(critic_size, 1, critic_head_layer_num, **options)
-        self.critic_encoder, self.critic_head = _encoder_and_head(own[1], global_obs_shape, critic_size, act, value)
+        self.critic_encoder, self.critic_head = _encoder_and_head(
+            own[1], global_obs_shape, critic_head_hidden_size, act, value
+        )
         self.actor = nn.ModuleList([self.actor_encoder, self.actor_head])
         self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
 
@@ -603,7 +630,7 @@ class MAVAC(nn.Module):
 
 
 def _encoder_and_head(
-    encoder: nn.Module | None, obs_shape: Any, size: int, act: nn.Module | None, head: nn.Module
+    encoder: nn.Module | None, obs_shape: Any, size: Widths, act: nn.Module | None, head: nn.Module
 ) -> tuple[nn.Module, nn.Module]:
     """Return the encoder and the head, with a linear layer and activation before `head`.
 
@@ -613,8 +640,11 @@ def _encoder_and_head(
     width: Any = getattr(encoder, "output_size", None) or vector_size(obs_shape)
     if width is None:
         raise ValueError(f"obs_shape {obs_shape!r} is not supported without an encoder that has an output_size")
-    layer = nn.Linear(width, size), act or nn.Identity()
-    return (nn.Sequential(*layer), head) if encoder is None else (encoder, nn.Sequential(*layer, head))
+    if isinstance(size, Sequence):
+        layers: list[nn.Module] = [FCEncoder(width, size, activation=act)]
+    else:
+        layers = [nn.Linear(width, size), act or nn.Identity()]
+    return (nn.Sequential(*layers), head) if encoder is None else (encoder, nn.Sequential(*layers, head))
 
 
 def _renamed(state_dict: Mapping[str, Any]) -> dict[str, Any]:

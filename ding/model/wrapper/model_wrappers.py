@@ -16,7 +16,7 @@ from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.data_helper import get_tensor_data, zeros_like
 from ding.utils.action_mask import ACTION_MASK
 from ding.utils.config_helper import ConfigError, integer, number
-from ding.utils.data.nested import leaves
+from ding.utils.data.nested import is_mapping, leaves
 from ding.utils.default_helper import new_generator
 from ding.utils.random_draws import draw_index, draw_normal, draw_uniform
 
@@ -99,18 +99,32 @@ class _LogitSampleWrapper(_SamplingWrapper):
         TypeError: the model output is not a dict.
     """
 
-    def _sample(self, output: Any, choose: Callable[..., Tensor], *args: Any) -> dict[str, Any]:
+    def _sample(self, output: dict[str, Any], choose: Callable[..., Tensor], *args: Any) -> dict[str, Any]:
         """Set `output['action']` to `choose(logit, mask, *args)` for each head."""
-        if not isinstance(output, dict):
-            raise TypeError(f"{type(self).__name__} needs a model output dict, not {type(output).__name__}")
+        _check_logit(output, self)
         mask_logits(output)
         logit, mask = output["logit"], output.get(ACTION_MASK)
         if isinstance(logit, Tensor):
             output["action"] = choose(logit, mask, *args)
         else:
+            if is_mapping(logit):
+                raise TypeError(
+                    f"{type(self.unwrap()).__name__} returned a logit with {', '.join(logit)}, but the policy chooses "
+                    "discrete actions; return a tensor [B, N], or set policy.action_space"
+                )
             masks = [None] * len(logit) if mask is None else mask
             output["action"] = [choose(*head, *args) for head in zip(logit, masks, strict=True)]
         return output
+
+
+def _check_logit(output: Any, wrapper: IModelWrapper) -> None:
+    """Raise TypeError unless the output of a model is a dict with `logit`."""
+    if not isinstance(output, dict) or "logit" not in output:
+        found = f"a dict with {', '.join(output) or 'nothing'}" if isinstance(output, dict) else type(output).__name__
+        raise TypeError(
+            f"{type(wrapper.unwrap()).__name__} returned {found}; the policy needs a dict with 'logit' (page 'Your own "
+            "network' of the docs)"
+        )
 
 
 def mask_logits(output: MutableMapping[str, Any]) -> None:
@@ -230,10 +244,13 @@ class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
         return self._sample(output, _eps_multinomial, alpha, rows, self._rng)
 
 
-def _gaussian(output: Any, name: str) -> tuple[Tensor, Tensor]:
-    if not isinstance(output, dict) or "logit" not in output:
-        raise TypeError(f"{name} needs a model output dict with 'logit', not {type(output).__name__}")
-    return mu_and_sigma(output["logit"])
+def _gaussian(logit: Any, wrapper: IModelWrapper) -> tuple[Tensor, Tensor]:
+    if isinstance(logit, Tensor):
+        raise TypeError(
+            f"{type(wrapper.unwrap()).__name__} returned a tensor as logit, but the policy's actions are real-valued; "
+            "return {'mu': [B, A], 'sigma': [B, A]}, or set policy.action_space"
+        )
+    return mu_and_sigma(logit)
 
 
 class ReparamSampleWrapper(_SamplingWrapper):
@@ -241,7 +258,8 @@ class ReparamSampleWrapper(_SamplingWrapper):
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
-        mu, sigma = _gaussian(output, type(self).__name__)
+        _check_logit(output, self)
+        mu, sigma = _gaussian(output["logit"], self)
         with torch.no_grad():
             output["action"] = mu + sigma * draw_normal(self._rng, mu.shape, like=mu)
         return output
@@ -252,7 +270,8 @@ class DeterministicSampleWrapper(IModelWrapper):
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
-        output["action"], _ = _gaussian(output, type(self).__name__)
+        _check_logit(output, self)
+        output["action"], _ = _gaussian(output["logit"], self)
         return output
 
 
@@ -291,7 +310,7 @@ class HybridReparamMultinomialSampleWrapper(_SamplingWrapper):
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
-        mu, sigma = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
+        mu, sigma = _gaussian(output["logit"]["action_args"], self)
         with torch.no_grad():
             action_type = _multinomial(output["logit"]["action_type"], None, 1.0, self._rng)
             action_args = mu + sigma * draw_normal(self._rng, mu.shape, like=mu)
@@ -304,7 +323,7 @@ class HybridDeterministicArgmaxSampleWrapper(IModelWrapper):
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super().forward(*args, **kwargs)
-        mu, _ = _gaussian({"logit": output["logit"]["action_args"]}, type(self).__name__)
+        mu, _ = _gaussian(output["logit"]["action_args"], self)
         output["action"] = {"action_type": output["logit"]["action_type"].argmax(-1), "action_args": mu}
         return output
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ding.utils.random_draws import RandomModule, draw_normal
+from ding.utils.references import is_reference, resolve_reference
 
 _BY_DIM: dict[str, dict[int, type[nn.Module]]] = {
     "BN": {1: nn.BatchNorm1d, 2: nn.BatchNorm2d},
@@ -72,7 +73,8 @@ class ChannelLayerNorm(nn.Module):
         return normed.permute(0, 3, 1, 2)
 
 
-# What layers accept as their `activation`: a module, a module class (instantiated once per network), a name, or None.
+# What layers accept as their `activation`: a module, a module class (instantiated once per network), a name, also that
+# of a class, `module:name`, as saved configs have it, or None.
 Activation = nn.Module | type[nn.Module] | str | None
 
 
@@ -119,7 +121,7 @@ class GLU(nn.Module):
         return out
 
 
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "leaky_relu": nn.LeakyReLU,
     "prelu": nn.PReLU,
@@ -150,10 +152,10 @@ def build_activation(activation: str, inplace: bool | None = None) -> Any:
     """
     if activation == "glu" and inplace is None:
         return GLU
-    if activation not in _ACTIVATIONS and activation != "glu":
-        raise KeyError(f"unknown activation {activation!r}; known: {', '.join(_ACTIVATIONS)}")
+    if activation not in ACTIVATIONS and activation != "glu":
+        raise KeyError(f"unknown activation {activation!r}; known: {', '.join(ACTIVATIONS)}")
     if inplace is None:
-        return _ACTIVATIONS[activation]()
+        return ACTIVATIONS[activation]()
     if activation != "relu":
         raise AssertionError(f"inplace={inplace} is only understood by 'relu', not by {activation!r}")
     return nn.ReLU(inplace=inplace)
@@ -168,6 +170,8 @@ def as_activation(activation: Activation) -> nn.Module | None:
     """
     if activation == "glu" or activation is GLU:
         raise ValueError("activation 'glu' needs a context and cannot follow a layer; use build_activation('glu')")
+    if is_reference(activation):
+        activation = resolve_reference(str(activation), "activation")
     if isinstance(activation, str):
         module: nn.Module = build_activation(activation)
         return module

@@ -138,7 +138,7 @@ def test_outputs_other_than_dicts_are_refused():
             return LOGIT
 
     for name in ("argmax_sample", "multinomial_sample", "reparam_sample", "deterministic_sample"):
-        with pytest.raises(TypeError, match="Wrapper needs a model output dict"):
+        with pytest.raises(TypeError, match="Bare returned Tensor; the policy needs a dict with .logit."):
             model_wrap(Bare(), wrapper_name=name).forward(None)
 
 

@@ -1,0 +1,178 @@
+"""Values of the arguments of models, and the setting net_arch."""
+
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from ding.entry import train
+from ding.envs.env.gymnasium_spaces import flat_actions
+from ding.model import create_model
+from ding.policy import DQNPolicy
+from ding.utils.config_helper import ConfigError
+
+SHAPES = {"obs_shape": 4, "action_shape": 2}
+KINDS = {
+    "dqn": {}, "c51dqn": {}, "rainbowdqn": {}, "qrdqn": {}, "iqn": {}, "fqf": {}, "sqn": {}, "drqn": {},
+    "vac": {}, "acer": {}, "ppg": {}, "pg": {}, "discrete_bc": {}, "discrete_qac": {}, "qac_dist": {},
+    "continuous_qac": {"action_space": "regression"}, "continuous_qvac": {"action_space": "regression"},
+    "continuous_bc": {"action_space": "regression"},
+}  # fmt: skip
+
+
+def model_of(kind, **arguments):
+    return create_model({"type": kind, **SHAPES, **KINDS.get(kind, {}), **arguments})
+
+
+@pytest.mark.differs("a wrong width is an error of torch or `len`, or trains", "it is named with what is allowed")
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("dqn", "encoder_hidden_size_list", 64),
+        ("dqn", "encoder_hidden_size_list", None),
+        ("vac", "encoder_hidden_size_list", []),
+        ("pg", "encoder_hidden_size_list", [0]),
+        ("acer", "encoder_hidden_size_list", [64.0]),
+        ("vac", "actor_head_hidden_size", 0),
+        ("qac_dist", "critic_head_hidden_size", None),
+        ("fqf", "head_layer_num", -1),
+        ("drqn", "activation", "rely"),
+        ("vac", "activation", nn.Linear),
+        ("iqn", "norm_type", "layer"),
+        ("dqn", "dropout", 2),
+        ("ppg", "share_encoder", "no"),
+        *((kind, "net_arch", value) for kind in KINDS for value in (64, [0])),
+        *(("vac", "net_arch", value) for value in ([], "64", [64, None], {"pi": [64]}, {"pi": 64, "vf": 64})),
+        ("dqn", "net_arch", {"pi": [64], "vf": [64]}),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named_with_what_is(kind, key, value):
+    with pytest.raises(ConfigError, match=rf"policy\.model\.{key} = .* is not allowed; it must be"):
+        model_of(kind, **{key: value})
+
+
+@pytest.mark.parametrize("shape", [[4, 3], [2, 4, 5, 6], [0], [], "4", 4.5, {"a": [2, 2]}, None])
+@pytest.mark.parametrize("kind", ["dqn", "vac", "drqn", "discrete_qac", "qac_dist"])
+def test_observations_of_other_axes_name_the_wrapper_that_flattens_them(kind, shape):
+    with pytest.raises(ConfigError, match=r"policy\.model\.obs_shape = .*gymnasium\.wrappers:FlattenObservation"):
+        model_of(kind, obs_shape=shape)
+
+
+def test_images_with_their_channels_last_name_the_wrapper_that_turns_them():
+    with pytest.raises(ConfigError, match="gymnasium_spaces:channels_first"):
+        model_of("dqn", obs_shape=[84, 84, 3])
+
+
+class Grid(gymnasium.Env):
+    """Takes actions of two axes, and shows observations of two."""
+
+    observation_space = spaces.Box(-1, 1, (2, 3), np.float32)
+    action_space = spaces.Box(-1, 1, (2, 2), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((2, 3), np.float32), {}
+
+    def step(self, action):
+        assert action.shape == (2, 2)
+        return np.zeros((2, 3), np.float32), 1.0, True, False, {}
+
+
+@pytest.mark.parametrize("policy", ["ppo", "sac", "td3", "d4pg"])
+def test_an_env_of_two_axes_trains_with_the_wrappers_that_the_errors_name(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    few = {"eval_episodes": 1, "iterations": 1, "batch_size": 4, "num_envs": 1}
+    few |= {"n_steps": 8} if policy == "ppo" else {"learning_starts": 0}
+    wrappers = []
+    for _ in range(2):
+        with pytest.raises(ConfigError) as error:
+            train(policy, Grid, config={"env.wrappers": wrappers}, **few)
+        wrappers += re.findall(r"env\.wrappers = \['([\w.:]+)'\]", str(error.value))
+    assert len(set(wrappers)) == 2
+    assert train(policy, Grid, config={"env.wrappers": wrappers}, **few).evaluate(1).returns == [1.0]
+
+
+def test_flat_actions_reach_the_env_in_its_shape():
+    env = flat_actions(Grid())
+    assert env.action_space == spaces.Box(-1, 1, (4,), np.float32)
+    assert env.step(np.zeros(4, np.float32))[1] == 1.0
+
+
+def widths(model):
+    """The widths of the linear layers, in order, each layer once."""
+    return [(layer.in_features, layer.out_features) for layer in model.modules() if isinstance(layer, nn.Linear)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arch", "expected"),
+    [
+        ("dqn", [8, 6], [(4, 8), (8, 6), (6, 2), (6, 1)]),
+        ("vac", [8, 6], [(4, 8), (8, 6), (6, 1), (4, 8), (8, 6), (6, 2)]),
+        ("vac", {"pi": [8], "vf": [7, 5]}, [(4, 7), (7, 5), (5, 1), (4, 8), (8, 2)]),
+        ("acer", {"pi": [8], "qf": [7]}, [(4, 7), (7, 2), (4, 8), (8, 2)]),
+        ("pg", [8], [(4, 8), (8, 2)]),
+        ("continuous_qac", {"pi": [8], "qf": [7, 5]}, [(4, 8), (8, 2), (6, 7), (7, 5), (5, 1)]),
+        ("discrete_qac", [8], [(4, 8), (8, 2), (4, 8), (8, 2)]),
+        ("continuous_bc", [8, 6], [(4, 8), (8, 6), (6, 2)]),
+        ("drqn", [8, 6], [(4, 8), (8, 6), (6, 2), (6, 1)]),
+    ],
+)
+def test_net_arch_has_the_widths_of_the_hidden_layers_of_each_network(kind, arch, expected):
+    assert sorted(widths(model_of(kind, net_arch=arch))) == sorted(expected)
+
+
+def test_net_arch_follows_the_default_encoder_of_images_and_of_dicts():
+    image = model_of("vac", obs_shape=[3, 40, 40], net_arch=[8])
+    assert [layer.out_channels for layer in image.modules() if isinstance(layer, nn.Conv2d)] == [32, 64, 64]
+    assert image.encoder.output_size == 128 and (128, 8) in widths(image)
+    entries = model_of("dqn", obs_shape={"place": 2, "goal": 3}, net_arch=[8])
+    assert widths(entries) == [(5, 128), (128, 8), (8, 2), (8, 1)]
+
+
+def test_net_arch_does_not_say_how_a_recurrent_network_encodes_images():
+    with pytest.raises(ConfigError, match="encoder_hidden_size_list"):
+        model_of("drqn", obs_shape=[3, 40, 40], net_arch=[8])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_model_takes_net_arch_and_activation(kind):
+    model = model_of(kind, net_arch=[9], activation=nn.ELU)
+    assert any(size == 9 for _, size in widths(model)) and any(isinstance(part, nn.ELU) for part in model.modules())
+
+
+def test_net_arch_overrides_defaults_but_not_what_is_given():
+    cfg = {"type": "dqn", **SHAPES, "net_arch": [8], "encoder_hidden_size_list": [16], "dueling": False}
+    with pytest.raises(ConfigError, match="net_arch = .* and policy.model.encoder_hidden_size_list = "):
+        create_model(cfg)
+    assert widths(create_model(cfg, optional=["encoder_hidden_size_list"])) == [(4, 8), (8, 2)]
+    policy_cfg = DQNPolicy.default_config()
+    policy_cfg.model.update(SHAPES, net_arch=[8])
+    assert widths(DQNPolicy(policy_cfg)._model)[0] == (4, 8)
+
+
+def test_train_prefers_net_arch_to_the_layers_of_its_recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    few = {"eval_episodes": 1, "iterations": 1, "n_steps": 8, "batch_size": 8, "num_envs": 1}
+    training = train("ppo", "CartPole-v1", net_arch={"pi": [5], "vf": [6]}, activation=nn.ELU, **few)
+    model = training._load().policy.policy._model
+    assert training.recipe == "ppo_classic_control"
+    assert sorted(widths(model)) == [(4, 5), (4, 6), (5, 2), (6, 1)]
+    assert {type(module) for module in model.modules()} >= {nn.ELU}
+
+
+def test_an_activation_is_a_class_a_module_a_name_or_what_a_saved_config_calls_it():
+    for activation in (nn.Tanh, nn.Tanh(), "tanh", "torch.nn.modules.activation:Tanh"):
+        assert isinstance(model_of("dqn", activation=activation).encoder.act, nn.Tanh)
+    assert not any(isinstance(module, nn.ReLU) for module in model_of("dqn", activation=None).modules())
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 32, 35])
+def test_small_images_are_halved_by_each_convolution(size):
+    model = model_of("dqn", obs_shape=[3, size, size], encoder_hidden_size_list=[8, 8, 8, 16])
+    pixels = [-(-size // 2**halvings) for halvings in (1, 2, 3)]
+    assert model.encoder.mid.in_features == 8 * pixels[-1] ** 2
+    assert model(torch.rand(2, 3, size, size))["logit"].shape == (2, 2)
