@@ -26,7 +26,7 @@ from easydict import EasyDict
 from ding.config.config import compile_config_parallel
 from ding.config.save import StartFolder
 from ding.config.utils import workers_of
-from ding.entry.checks import UNLIMITED, check_limits, complete_model, refuse_unsaved_env, set_limits
+from ding.entry.checks import UNLIMITED, check_limits, complete_model, refuse_unsaved, set_limits
 from ding.entry.pipeline import read_configs, with_command_mode
 from ding.entry.progress import ParallelProgressLine
 from ding.entry.run_folder import (
@@ -219,7 +219,7 @@ def run_parallel(
     refuse_in_main_of_worker()
     triple = _placed(input_cfg, platform, address)
     if triple[2].get("transport") != "ray":  # messages to actors take any object
-        refuse_unsaved_env(triple[0])
+        refuse_unsaved(triple[0])
     complete_model(*triple[:2])
     _prepare(triple, max_train_iter, max_env_step, max_seconds)
     compiling = {"seed": seed, "strict_config": strict_config}
