@@ -47,6 +47,7 @@ _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_lr lr_actor pi_lr policy_lr", _ACTOR_RATE),
     ("critic_lr lr_critic q_lr vf_lr value_lr", _CRITIC_RATE),
     ("alpha_lr ent_lr", ("policy.learn.learning_rate_alpha",)),
+    ("lr_schedule learning_rate_schedule anneal_lr", ("policy.learn.lr_scheduler",)),
     ("gamma discount discount_rate", _GAMMA),
     ("buffer_size buffer_capacity replay_size memory_size", _CAPACITY),
     ("n_steps num_steps", (*_COLLECTED[:2], *_NSTEP)),
@@ -98,6 +99,9 @@ ALL_ALIKE = frozenset(
 
 # What to mind where the value of a name is in other units than that of the key.
 UNITS = {
+    **dict.fromkeys(
+        ("lr_schedule", "learning_rate_schedule", "anneal_lr"), "such as 'linear', which multiplies the learning rate"
+    ),
     "polyak": "which is 1 - polyak if that is the share which the target keeps",
     **dict.fromkeys(("exploration_fraction", "eps_decay", "epsilon_decay"), "which counts env steps"),
     **dict.fromkeys(("train_freq", "train_frequency"), "which counts the steps of all envs together"),
@@ -122,7 +126,7 @@ _MANAGER = "env.manager."
 _INNER = (_MANAGER, "policy.eval.evaluator.", "policy.other.replay_buffer.")  # of parts that come last by a bare name
 _HOOKS = "policy.learn.learner.hook"  # hooks in full form have any name
 # Sections whose keys are checked where they are read.
-_CHECKED_ELSEWHERE = ("logger", _MODEL)
+_CHECKED_ELSEWHERE = ("logger", _MODEL, "policy.learn.lr_scheduler")
 
 
 # Sections of the main config that no worker reads.

@@ -21,6 +21,7 @@ from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.policy.settings import positive
+from ding.torch_utils.optimizer_helper import follows_progress
 from ding.utils.config_helper import ConfigError, Rule, settings_of
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.import_helper import import_module
@@ -46,6 +47,23 @@ def check_limits(rule: Rule, **limits: Any) -> None:
             raise ConfigError(f"{name} = {limit!r} is not allowed; it must be {allowed}, or left out for no limit")
 
 
+def check_schedule(main: Mapping[str, Any], has_length: bool, limits: str) -> None:
+    """Check that the length of a run is known if the learning rates follow its progress.
+
+    Args:
+        limits: the arguments that limit the run, for the message.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    schedule = value_at(main, "policy.learn.lr_scheduler")
+    if not has_length and follows_progress(schedule):
+        raise ConfigError(
+            f"policy.learn.lr_scheduler = {shown(schedule)} follows the progress of the run, whose length is not "
+            f"known: give {limits}, or choose a schedule by steps, as {{'epoch_num': 1000, 'min_lr_lambda': 0}}"
+        )
+
+
 def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
     """Check the limits, and write them into the two configs in place; a lower limit in a config is kept.
 
@@ -59,6 +77,7 @@ def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -
     if max_env_step < UNLIMITED:
         coordinator = system.setdefault("coordinator", {})
         coordinator["max_env_step"] = min(max_env_step, coordinator.get("max_env_step", max_env_step))
+    check_schedule(main, "train_iterations" in learner, "max_train_iter (iterations; learners do not count env steps)")
 
 
 def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:

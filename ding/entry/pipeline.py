@@ -22,6 +22,7 @@ from ding.entry.checks import (
     check_limits,
     check_pipeline,
     check_ranks,
+    check_schedule,
     complete_model,
     warn_of_overruled_settings,
     warn_of_unsaved,
@@ -160,6 +161,8 @@ def run_pipeline(
         warn_of_overruled_settings(main, cfg)
         warn_of_unsaved(main)
         rounds.check(cfg)
+        has_length = min(max_train_iter, max_env_step) < UNLIMITED
+        check_schedule(cfg, has_length, "max_train_iter or max_env_step (iterations or env_steps of train)")
         states = closing(stack, RunStates(start, cfg))
         limits = max_train_iter, max_env_step
         run = rounds.run = build_run(stack, cfg, env_setting, model, states, *limits, **rounds.options)

@@ -202,7 +202,7 @@ class ActorCriticPolicy(StochasticPolicy):
         },
         StochasticPolicy.settings,
     )
-    _optional_parts: ClassVar[tuple[str, ...]] = ("value_norm", "lr_scheduler")
+    _optional_parts: ClassVar[tuple[str, ...]] = ("value_norm",)
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor_critic"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _output_keys: Sequence[str] = ("action", "logit", "value")

@@ -18,7 +18,6 @@ from ding.model.common.head import DiscreteHead, RegressionHead, Reparameterizat
 from ding.model.template.vac import MAVAC
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
-from ding.policy.common_utils import linear_lr_scheduler
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.ppo import (
@@ -31,7 +30,7 @@ from ding.rl_utils.ppo import (
 )
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, instance_of, number, one_of
+from ding.utils.config_helper import Setting, Settings, boolean, instance_of, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.file_helper import read_file
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -99,8 +98,6 @@ class PPOPolicy(ActorCriticPolicy):
             "learn.epoch_per_collect": 10,
             "learn.learning_rate": 3e-4,
             "learn.lr_scheduler": None,
-            "learn.lr_scheduler.epoch_num": Setting(doc="Number of collections of the decay."),
-            "learn.lr_scheduler.min_lr_lambda": NO_DEFAULT,
             "learn.entropy_weight": 0.0,
             "learn.clip_ratio": 0.2,
             "learn.dual_clip": Setting(None, _above_one, "Bound of the objective for negative advantages."),
@@ -160,7 +157,6 @@ class PPOPolicy(ActorCriticPolicy):
         )
         if isinstance(self._model, MAVAC):
             self._optimizer.accept_order(_original_order(self._model))
-        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.lr_scheduler)
         self._learn_model = self._wrapped("base")
         self._pretrained_model: nn.Module | None = None
         if learn.pretrained_model_path is not None:
@@ -179,8 +175,6 @@ class PPOPolicy(ActorCriticPolicy):
             steps, _ = self._learn_epoch(batch, _MINIBATCH_KEYS, loss)
             rows.append(loss.logged_values(steps))
         rates = self._learning_rates()
-        if self._lr_scheduler is not None:
-            self._lr_scheduler.step()
         names = LOGGED + LOGGED_CONTINUOUS  # the latter exist for continuous actions only
         return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.cat(rows).tolist()]
 

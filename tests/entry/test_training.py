@@ -854,3 +854,39 @@ def test_each_evaluation_plays_episodes_of_its_own_which_are_those_of_runs_with_
     first, second = ([line["returns"] for line in RunFolder(run.folder).evaluations()] for run in runs)
     assert first == second and len({start for returns in first for start in returns}) == 12
     assert runs[0].evaluate(3).returns == first[0]
+
+
+def halved(progress_remaining):
+    return progress_remaining / 2
+
+
+def rates(folder):
+    """The average learning rates of the learner's log, by iteration."""
+    return [value for _, value in RunFolder(folder).metric("learner/cur_lr_avg")]
+
+
+LOGGED = {"policy.learn.learner.hook.log_show_after_iter": 1}
+
+
+def test_a_linear_schedule_ends_with_the_run_and_is_logged():
+    how = {"recipe": False, "update_per_collect": 1, "learning_rate": 0.1, "config": LOGGED, **QUICK}
+    by_steps = train("dqn", "CartPole-v1", env_steps=32, lr_scheduler="linear", folder="steps", **how)
+    by_iterations = train("dqn", "CartPole-v1", iterations=4, lr_scheduler=halved, folder="iterations", **how)
+    assert rates(by_steps.folder) == pytest.approx(np.cumsum([0.075, 0.05, 0.025, 0.0]) / [1, 2, 3, 4])
+    assert rates(by_iterations.folder) == pytest.approx(np.cumsum([0.05, 0.0375, 0.025, 0.0125]) / [1, 2, 3, 4])
+    saved = Training.load("iterations").config[0].policy.learn.lr_scheduler
+    assert saved == f"{__name__}:halved"
+
+
+def test_a_linear_schedule_needs_the_length_of_the_run():
+    with pytest.raises(ConfigError, match="env_steps"):
+        train("dqn", "CartPole-v1", stop_value=20, lr_scheduler="linear", recipe=False)
+    with pytest.raises(ConfigError, match="iterations"):
+        train("dqn", "CartPole-v1", env_steps=20, lr_scheduler="linear", recipe=False, parallel=True)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize("value", ["linear", halved])
+def test_a_schedule_as_a_learning_rate_says_where_it_goes(value):
+    with pytest.raises(ConfigError, match="lr_scheduler"):
+        train("dqn", "CartPole-v1", env_steps=20, learning_rate=value, recipe=False)
