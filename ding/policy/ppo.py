@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
 from ding.model.template.vac import MAVAC
 from ding.model.wrapper.model_wrappers import mask_logits
-from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
+from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy, KLLimit
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.ppo import (
@@ -30,7 +30,7 @@ from ding.rl_utils.ppo import (
 )
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import Setting, Settings, boolean, instance_of, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, instance_of, number, one_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.file_helper import read_file
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -100,6 +100,7 @@ class PPOPolicy(ActorCriticPolicy):
             "learn.lr_scheduler": None,
             "learn.entropy_weight": 0.0,
             "learn.clip_ratio": 0.2,
+            "learn.target_kl": NO_DEFAULT,
             "learn.dual_clip": Setting(None, _above_one, "Bound of the objective for negative advantages."),
             "learn.adv_norm": True,
             "learn.value_norm": True,
@@ -167,13 +168,21 @@ class PPOPolicy(ActorCriticPolicy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Run `epoch_per_collect` epochs of minibatches on the samples of a collection, in trajectory order.
 
-        The result has the values to log of each optimizer step.
+        With `target_kl` they end early, see `KLLimit`. The result has the values to log of each optimizer step.
         """
         batch, loss, rows = self._prepare(data), self._loss(), []
+        limit = KLLimit(self._cfg.learn.get("target_kl"), all_ranks=self._cfg.multi_gpu)
+
+        def is_too_far(terms: PPOTerms) -> bool:
+            return limit.check(kl_estimate(-log_ratio, "k3") for log_ratio, _ in terms.moves)
+
         for _ in range(int(self._cfg.learn.epoch_per_collect)):
             self._set_targets(batch)
-            steps, _ = self._learn_epoch(batch, _MINIBATCH_KEYS, loss)
-            rows.append(loss.logged_values(steps))
+            steps, _ = self._learn_epoch(batch, _MINIBATCH_KEYS, loss, is_too_far)
+            if steps:
+                rows.append(loss.logged_values(steps))
+            if limit.is_reached:
+                break
         rates = self._learning_rates()
         names = LOGGED + LOGGED_CONTINUOUS  # the latter exist for continuous actions only
         return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.cat(rows).tolist()]

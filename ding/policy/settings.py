@@ -91,6 +91,10 @@ GLOSSARY = {
     "value_norm": Setting(rule=boolean, doc="Normalize the critic's targets by running statistics of the returns."),
     "ppo_param_init": Setting(rule=boolean, doc="Initialize layers with orthogonal weights."),
     "clip_ratio": Setting(rule=positive, doc="Clip range of the probability ratio (epsilon of PPO)."),
+    "target_kl": Setting(
+        rule=lambda value: None if value is None else positive(value),
+        doc="Divergence from the policy that collected; 1.5 times as much ends the epochs on a collection.",
+    ),
     "init_w": Setting(rule=number(0), doc="Start the actor's last layer uniform in [-init_w, init_w]."),
     "min_q_weight": Setting(rule=number(0), doc="Weight of the conservative term."),
     # collection, evaluation, replay
