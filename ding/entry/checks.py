@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import zlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
@@ -78,6 +79,27 @@ def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -
         coordinator = system.setdefault("coordinator", {})
         coordinator["max_env_step"] = min(max_env_step, coordinator.get("max_env_step", max_env_step))
     check_schedule(main, "train_iterations" in learner, "max_train_iter (iterations; learners do not count env steps)")
+
+
+def cuda_of(device: Any) -> bool | str:
+    """Return the value of `policy.cuda` for a device: 'cpu', 'cuda', 'cuda:1' and so on, or 'auto'.
+
+    Raises:
+        ConfigError: it is no such name, or there is no such device.
+    """
+    name, count = str(device), torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name in ("cpu", "auto"):
+        return name == "auto" and count > 0
+    if re.fullmatch(r"cuda(:\d+)?", name) is None:
+        raise ConfigError(f"device = {name!r} is not allowed; it must be 'cpu', 'cuda', 'cuda:1' and so on, or 'auto'")
+    if count == 0:
+        raise ConfigError(
+            f"device = {name!r} is not available: torch {torch.__version__} finds no GPU; choose 'cpu', or install a "
+            "build of torch with CUDA and a driver that fits it"
+        )
+    if int(name.partition(":")[2] or 0) >= count:
+        raise ConfigError(f"device = {name!r} is not available: there are cuda:0 to cuda:{count - 1}")
+    return True if name == "cuda" else name
 
 
 def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:

@@ -166,6 +166,7 @@ _ENV_ERRORS = (
 )
 # Modules that check the user's input; their messages need no traceback.
 _INPUT_MODULES = (
+    "ding.entry.training_command",
     "ding.config.read",
     "ding.config.config",
     "ding.entry.application_entry",

@@ -143,6 +143,7 @@ class _SeveralSeeds(click.Command):
 @click.option("--stop-value", type=float, help="With POLICY ENV: the mean return that ends the training.")
 @click.option("--num-envs", type=click.IntRange(1), help="With POLICY ENV: envs that collect.")
 @click.option("--recipe", help="With POLICY ENV: the name of a recipe, or none; by default the one that fits.")
+@click.option("--device", help="Where to compute: cpu, as by default, cuda, one GPU as cuda:1, or auto.")
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
     "--strict-config/--no-strict-config", default=True,
@@ -153,12 +154,16 @@ def train(
 ) -> None:
     """Train with a config file, or a policy on an env.
 
-    CONFIG is a file; POLICY ENV are names, as in `ding train ppo CartPole-v1 --env-steps 100000`.
+    CONFIG is a file; POLICY ENV are names, as in `ding train ppo CartPole-v1 --env-steps 100000`. With --resume it may
+    be the folder of a run, which goes on with its config and up to its limits: `ding train --resume FOLDER`.
     """
     if env is None:
         for name in ("stop_value", "num_envs", "recipe"):
             if options.pop(name) is not None:
                 raise click.UsageError(f"--{name.replace('_', '-')} needs POLICY ENV; a config has a key for it")
+        if os.path.isdir(config):
+            _resume(config, {"seed": seeds, "jobs": jobs > 1, "set": settings}, options)
+            return
         if not os.path.isfile(config):
             raise click.UsageError(
                 f"there is no config file {config!r}; to train a policy, name its env, too: "
@@ -181,6 +186,19 @@ def train(
                 _train_policy(config, env, seed, settings, exp_name, options)
 
 
+def _resume(folder: str, others: dict[str, Any], options: dict[str, Any]) -> None:
+    from ding.entry.training_command import resume_run
+
+    if not options.pop("resume"):
+        raise click.UsageError(f"{folder!r} is a folder: `ding train --resume {folder}` resumes the run in it")
+    for name in ("mode", "exp_name"):
+        others[name] = options.pop(name)
+    for name, value in others.items():
+        if value:
+            raise click.UsageError(f"--{name.replace('_', '-')} has no effect on a run that resumes; leave it out")
+    resume_run(folder, **options)
+
+
 def _train_policy(
     policy: str, env: str, seed: int, settings: tuple[str, ...], exp_name: str | None, options: dict[str, Any]
 ) -> None:
@@ -191,7 +209,7 @@ def _train_policy(
     if mode not in (None, "parallel"):
         raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
     limits = {"env_steps": options["env_step"], "iterations": options["train_iter"]}
-    more = {name: options[name] for name in ("stop_value", "num_envs", "resume")}
+    more = {name: options[name] for name in ("stop_value", "num_envs", "device", "resume")}
     how = {"recipe": recipe != "none" if recipe in (None, "none") else recipe, "parallel": mode == "parallel"}
     config, given = _values_of(settings)
     named = given.pop("exp_name", None)
@@ -278,14 +296,17 @@ def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
 @click.option("-n", "--episodes", type=click.IntRange(1), help="How many episodes; by default as in the training.")
 @click.option("--checkpoint", help="Name, iteration or path; by default the best.")
 @click.option("-s", "--seed", type=click.IntRange(0), help="Of the envs; by default that of the training.")
-def evaluate(exp: str, episodes: int | None, checkpoint: str | None, seed: int | None) -> None:
+@click.option(
+    "--device", help="Where to compute: cpu, cuda, one GPU as cuda:1, or auto; by default as in the training."
+)
+def evaluate(exp: str, episodes: int | None, checkpoint: str | None, seed: int | None, device: str | None) -> None:
     """Evaluate a trained policy, greedily.
 
     EXP is the folder of the training.
     """
     from ding.entry.trained import evaluate_run
 
-    _show_episodes(evaluate_run(exp, episodes, checkpoint, seed))
+    _show_episodes(evaluate_run(exp, episodes, checkpoint, seed, device=device))
 
 
 @click.command()

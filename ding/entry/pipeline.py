@@ -163,7 +163,13 @@ def run_pipeline(
         rounds.check(cfg)
         has_length = min(max_train_iter, max_env_step) < UNLIMITED
         check_schedule(cfg, has_length, "max_train_iter or max_env_step (iterations or env_steps of train)")
-        states = closing(stack, RunStates(start, cfg))
+        objects = {"env_setting": env_setting, "model": model, "on_evaluation": on_evaluation}
+        arguments = {
+            "limits": {"max_train_iter": max_train_iter, "max_env_step": max_env_step},
+            "evaluates_end": evaluates_end,
+            "objects": [name for name, value in objects.items() if value is not None],
+        }
+        states = closing(stack, RunStates(start, cfg, arguments))
         limits = max_train_iter, max_env_step
         run = rounds.run = build_run(stack, cfg, env_setting, model, states, *limits, **rounds.options)
         run.on_evaluation = on_evaluation

@@ -15,7 +15,7 @@ from ding.config.config import resolve_class
 from ding.config.key_names import CLIPPING, KnownKeys
 from ding.config.main_settings import value_at
 from ding.config.read import put
-from ding.entry.checks import complete_model, model_parameters, refuse_unsaved_env
+from ding.entry.checks import complete_model, cuda_of, model_parameters, refuse_unsaved_env
 from ding.entry.curves import draw, read_curves
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import say
@@ -60,6 +60,7 @@ def train(
     seed: int = 0,
     num_envs: int | None = None,
     env_manager: str | None = None,
+    device: Any = None,
     eval_episodes: int | None = None,
     recipe: bool | str = True,
     parallel: bool | int = False,
@@ -88,6 +89,8 @@ def train(
             `n_sample` allows, at most 8.
         env_manager: the env manager that steps the envs, such as `subprocess`. By default they are stepped in this
             process, in the env's own vectorised form if it has one and there are at least 16 envs.
+        device: where to compute: `cpu`, `cuda`, one GPU as `cuda:1`, or `auto` for a GPU if there is one; by default
+            the CPU.
         eval_episodes: the number of episodes of an evaluation; by default the recipe's, else 10.
         recipe: False for the policy's defaults; or the name of a recipe, which may be for other envs.
         parallel: whether to run learner and collectors in their own processes; an int is the number of collectors.
@@ -124,6 +127,8 @@ def train(
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
     before = copy.deepcopy(main)
     _merge(main, {} if config is None else config)
+    if device is not None:
+        main.policy.cuda = cuda_of(device)
     change_by_name(pair, settings)
     if parallel:
         _refuse_serial_only(before, main)
@@ -164,13 +169,15 @@ class Training:
         self._trained: _Trained | None = None
 
     @classmethod
-    def load(cls, folder: Path, env: Any = None) -> Training:
+    def load(cls, folder: Path, env: Any = None, device: Any = None) -> Training:
         """Return the training of a folder, which a pipeline or `ding train` may have made, too.
 
         Args:
             env: an env instead of the run's, if the folder could not name that; see `train`.
+            device: where to compute, see `train`; by default as in the training, or on the CPU if there is no GPU.
 
         Raises:
+            ConfigError: there is no such device.
             FileNotFoundError: the folder contains no run.
 
         Example:
@@ -178,7 +185,7 @@ class Training:
             >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
         """
         run = RunFolder(folder)
-        return cls(pair_of(run, env), run.seed or 0)
+        return cls(pair_of(run, env, device), run.seed or 0)
 
     def __repr__(self) -> str:
         return f"Training({self.folder!r})"
@@ -188,12 +195,14 @@ class Training:
         """The outcome: a dict of `stop` (the stop value was reached), `env_step`, `train_iter` and `eval_value`."""
         return RunFolder(self.folder).result()
 
-    def predict(self, obs: Any) -> Any:
-        """Return the greedy action of the best checkpoint, as `env.step` takes it.
+    def predict(self, obs: Any, deterministic: bool = True) -> Any:
+        """Return the action of the best checkpoint, as `env.step` takes it.
 
         Args:
             obs: an observation of the env, or a batch [B, *obs_shape] of them, also in dicts. The actions [B, ...] of a
                 batch are those of envs 0 to B - 1, between which a recurrent policy distinguishes. See `reset`.
+            deterministic: whether to act greedily, as in evaluations; otherwise the action is sampled, or explores, as
+                in collections at the end of the training.
         """
         if self._trained is None:
             self._trained = _Trained.of(self.folder, self.config, self._seed)
@@ -202,10 +211,10 @@ class Training:
             key = next(iter(part))
             part, shape = part[key], shape[key]
         if np.ndim(part) == len(shape):
-            return self._trained.adapt(self._trained.policy.predict(as_observation(obs)))
+            return self._trained.adapt(self._trained.policy.predict(as_observation(obs), deterministic))
         if len(part) > self._trained.envs:
             self._trained = _Trained.of(self.folder, self.config, self._seed, len(part))
-        actions = self._trained.policy.predict_batch(as_observation(obs))
+        actions = self._trained.policy.predict_batch(as_observation(obs), deterministic)
         return np.stack([self._trained.adapt(action) for action in actions])
 
     def reset(self) -> None:
@@ -288,8 +297,9 @@ class _Trained(NamedTuple):
         cls, folder: str, pair: tuple[EasyDict, EasyDict], seed: int, envs: int = 1, checkpoint: str | None = None
     ) -> _Trained:
         main, create = copy.deepcopy(pair)
-        if "env_num" in main.policy.get("eval", {}):
-            main.policy.eval.env_num = envs
+        for mode in ("collect", "eval"):
+            if "env_num" in main.policy.get(mode, {}):
+                main.policy[mode].env_num = envs
         policy = load_trained((main, create), RunFolder(folder).checkpoint(checkpoint), seed)
         is_gymnasium, is_scaled = create.env.get("type") == "gymnasium", bool(main.env.get("act_scale", False))
         if is_gymnasium and create.env_manager.get("type") not in _BATCH_MANAGERS:

@@ -15,7 +15,7 @@ from torch import nn
 from ding.model.common.model_factory import create_model
 from ding.policy import modes
 from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.settings import GLOSSARY, check_settings, setting
+from ding.policy.settings import GLOSSARY, check_settings, gpu, setting
 from ding.policy.training_step import ModuleModes, PolicySteps, act_by_env
 from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
@@ -98,7 +98,7 @@ class Policy(PolicySteps, Configurable, ABC):
     settings: ClassVar[Settings] = Settings(
         {
             "on_policy": Setting(False, doc="Use each collected batch once, without a replay buffer."),
-            "cuda": Setting(False, boolean, "Compute on a GPU, if one is available."),
+            "cuda": Setting(False, gpu, "Compute on a GPU, if one is available, or on the one named, as `'cuda:1'`."),
             "multi_gpu": Setting(False, boolean, "Train replicas of one model in several processes."),
             "bp_update_sync": Setting(True, doc="Average gradients after, not during the backward pass."),
             "traj_len_inf": Setting(False, doc="Cut samples out of whole episodes."),
@@ -216,7 +216,7 @@ class Policy(PolicySteps, Configurable, ABC):
         multi_gpu = bool(self._cfg.multi_gpu) and learns
         self._rank = get_rank() if multi_gpu else 0
         if self._cuda:
-            self._device = f"cuda:{self._rank % torch.cuda.device_count()}"
+            self._device = self._gpu()
             if multi_gpu:
                 torch.cuda.set_device(self._device)
             model.to(self._device)
@@ -224,6 +224,23 @@ class Policy(PolicySteps, Configurable, ABC):
             self._bp_update_sync = self._cfg.bp_update_sync
             self._init_multi_gpu_setting(model, self._bp_update_sync)
         self._model = model
+
+    def _gpu(self) -> str:
+        """Return the name of the GPU that the config names, or of the one of this rank.
+
+        Raises:
+            ConfigError: there is no such GPU, or each of several ranks has one of its own.
+        """
+        name, count = self._cfg.cuda, torch.cuda.device_count()
+        if not isinstance(name, str):
+            return f"cuda:{self._rank % count}"
+        if self._cfg.multi_gpu:
+            raise ConfigError(
+                f"policy.cuda = {name!r} is not allowed with multi_gpu, where each rank has a GPU: set True"
+            )
+        if int(name.removeprefix("cuda:")) >= count:
+            raise ConfigError(f"policy.cuda = {name!r} does not exist: there are cuda:0 to cuda:{count - 1}")
+        return name
 
     @staticmethod
     def _has_gpu() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,12 @@ def learning_rate(value: Any) -> str | None:
     hint = "; a schedule goes to lr_scheduler, which multiplies it" if callable(value) or isinstance(value, str) else ""
     expected = positive(value)
     return expected and expected + hint
+
+
+def gpu(value: Any) -> str | None:
+    """Return None if `value` is a bool or the name of a GPU such as 'cuda:1', else what is expected."""
+    is_gpu = isinstance(value, bool) or (isinstance(value, str) and re.fullmatch(r"cuda:\d+", value) is not None)
+    return None if is_gpu else "True, False or the name of a GPU, such as 'cuda:1'"
 
 
 def one_number(value: Any) -> str | None:

@@ -22,6 +22,7 @@ from ding import train
 from ding.config import read_config
 from ding.config.read import change
 from ding.entry import cli_commands, curves, serial_pipeline, trained
+from ding.entry.checks import cuda_of
 from ding.entry.cli import cli
 from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
 from ding.entry.describe import _episode, origins
@@ -66,6 +67,104 @@ def write_run(path, returns, seed=0, **settings):
 
 
 # Training.
+
+
+def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keys = ["batch_size=8", "n_sample=8", "lr_scheduler=linear", "run_state.every_iter=4", "run_state.keep=9"]
+    settings = [f"--set={key}" for key in keys]
+    ding(
+        "train",
+        "dqn",
+        "CartPole-v1",
+        "--env-steps",
+        64,
+        "--exp-name",
+        "run",
+        "--recipe",
+        "none",
+        "--seed",
+        3,
+        *settings,
+    )
+    whole = {path: (tmp_path / "run" / path).read_bytes() for path in ("eval.jsonl", "ckpt/ckpt_best.pth.tar")}
+    states = sorted((tmp_path / "run" / "run_state").glob("state_*"))
+    assert len(states) > 3
+    for state in states[2:]:
+        state.unlink()
+    result = RunFolder("run").result()
+    shutil.move("run", "moved")
+    os.remove("moved/result.json")
+    ding("train", "--resume", "moved")
+    assert {**RunFolder("moved").result(), "finish_time": 0} == {**result, "finish_time": 0}
+    evaluations = [
+        [json.loads(line) for line in text.splitlines()]
+        for text in (whole["eval.jsonl"], (tmp_path / "moved/eval.jsonl").read_bytes())
+    ]
+    for records in evaluations:
+        for record in records:
+            del record["seconds"]
+    assert evaluations[0] == evaluations[1]
+    ding("train", "--resume", "moved", "--env-steps", 96)
+    assert RunFolder("moved").result()["env_step"] == 96
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["run"], "--resume run"),
+        (["--resume", "run", "--set", "gamma=0.9"], "--set"),
+        (["--resume", "run", "--exp-name", "x"], "--exp-name"),
+        (["--resume", "run"], "total_config.py"),
+    ],
+)
+def test_what_a_folder_cannot_be_resumed_with_is_said(arguments, word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("run")
+    assert word in ding("train", *arguments, status=1 if word == "total_config.py" else 2)
+
+
+def test_a_run_with_an_env_of_its_script_is_not_resumed_by_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train("dqn", "CartPole-v1", iterations=1, recipe=False, folder="run", on_evaluation=lambda *_: None, n_sample=8)
+    assert "on_evaluation" in ding("train", "--resume", "run", status=1)
+
+
+def test_a_folder_without_a_state_is_not_resumed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", [])
+    assert "no state" in ding("train", "--resume", "run", status=1)
+
+
+@pytest.mark.parametrize(
+    ("device", "word"), [("gpu", "cuda:1"), ("cuda", "no GPU"), ("cuda:1", "no GPU"), ("cuda:x", "cuda:1")]
+)
+def test_a_device_that_is_not_there_is_named(device, word, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert word in ding("train", "dqn", "CartPole-v1", "--env-steps", 8, "--device", device, status=1)
+    with pytest.raises(ConfigError, match=word):
+        train("dqn", "CartPole-v1", env_steps=8, device=device)
+
+
+def test_a_device_is_written_to_the_config(monkeypatch):
+    assert [cuda_of(device) for device in ("cpu", torch.device("cpu"))] == [False, False]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [cuda_of(device) for device in ("auto", "cuda", "cuda:1", torch.device("cuda:0"))] == [
+        True,
+        True,
+        "cuda:1",
+        "cuda:0",
+    ]
+    with pytest.raises(ConfigError, match="cuda:2"):
+        cuda_of("cuda:2")
+
+
+def test_a_training_is_loaded_on_another_device(exp):
+    main, _ = Training.load(exp, device="auto").config
+    assert main.policy.cuda is torch.cuda.is_available()
+    with load_policy(exp, device="cpu") as policy:
+        assert policy.cfg.policy.cuda is False
 
 
 def test_train_uses_the_pipeline_that_the_config_needs_with_the_given_values(monkeypatch):

@@ -890,3 +890,25 @@ def test_a_linear_schedule_needs_the_length_of_the_run():
 def test_a_schedule_as_a_learning_rate_says_where_it_goes(value):
     with pytest.raises(ConfigError, match="lr_scheduler"):
         train("dqn", "CartPole-v1", env_steps=20, learning_rate=value, recipe=False)
+
+
+def test_predict_samples_as_in_collecting_if_asked():
+    settings = {"recipe": False, "env_steps": 64, **QUICK}
+    training = train("ppo", "CartPole-v1", seed=1, **settings)
+    obs = np.full(4, 0.01, np.float32)
+    batch = np.stack([obs] * 400)
+    greedy, sampled = training.predict(batch), training.predict(batch, deterministic=False)
+    with load_policy(training.folder) as policy:
+        logit = policy.policy._model(torch.from_numpy(obs)[None], mode="compute_actor")["logit"][0]
+        assert {policy.predict(obs, deterministic=False).item() for _ in range(40)} == {0, 1}
+    assert set(greedy.ravel().tolist()) == {int(logit.argmax())}
+    assert sampled.mean() == pytest.approx(logit.softmax(-1)[1].item(), abs=0.08)
+
+
+def test_predict_explores_with_the_epsilon_of_the_end_of_the_training():
+    eps = {"type": "linear", "start": 1.0, "end": 0.5, "decay": 64}
+    training = train("dqn", "CartPole-v1", env_steps=64, recipe=False, config={"policy.other.eps": eps}, **QUICK)
+    with load_policy(training.folder, str(training.result["train_iter"])) as policy:
+        best = policy.predict(np.zeros(4, np.float32))
+        drawn = policy.predict_batch(np.zeros((2000, 4), np.float32), deterministic=False)
+    assert np.mean(drawn == best) == pytest.approx(0.75, abs=0.04)
