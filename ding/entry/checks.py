@@ -23,7 +23,7 @@ from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.policy.settings import positive
 from ding.torch_utils.optimizer_helper import follows_progress
-from ding.utils.config_helper import ConfigError, Rule, settings_of
+from ding.utils.config_helper import ConfigError, Rule, settings_of, worded
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
@@ -78,7 +78,8 @@ def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -
     if max_env_step < UNLIMITED:
         coordinator = system.setdefault("coordinator", {})
         coordinator["max_env_step"] = min(max_env_step, coordinator.get("max_env_step", max_env_step))
-    check_schedule(main, "train_iterations" in learner, "max_train_iter (iterations; learners do not count env steps)")
+    limit = worded("max_train_iter (iterations)", "--train-iter")
+    check_schedule(main, "train_iterations" in learner, f"{limit}, as learners do not count env steps")
 
 
 def cuda_of(device: Any) -> bool | str:

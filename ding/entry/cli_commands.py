@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,42 @@ def show_registries(names: Sequence[str]) -> None:
         rows = [(alias, f"{file}#{line}") for alias, (file, line) in sorted(places.items())]
         click.echo(f"Available {name}: {len(rows)}")
         click.echo(tabulate(rows, headers=("alias", "file#line"), tablefmt="simple"))
+
+
+def show_policies() -> None:
+    """Print the policies, each with what it is, the actions it chooses, and the pipeline that trains it."""
+    from tabulate import tabulate
+
+    import ding.policy  # noqa: F401  # which registers them
+    from ding.entry.serial_entry import entry_of
+    from ding.utils.config_helper import is_of_package
+    from ding.utils.registry_factory import POLICY_REGISTRY
+
+    rows = []
+    for name in sorted(POLICY_REGISTRY):
+        cls = POLICY_REGISTRY.get(name)
+        if is_of_package(cls) and not name.endswith("_command"):
+            rows.append((name, _summary(cls), _actions(cls), entry_of(name)))
+    click.echo(f"Available policies: {len(rows)}")
+    click.echo(tabulate(rows, headers=("policy", "what it is", "actions", "trained by"), tablefmt="simple"))
+
+
+def _summary(cls: type) -> str:
+    """Return the first sentence of a docstring, without addresses."""
+    sentence = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+    return re.sub(r" \(https?://\S+\)", "", sentence).rstrip(".")
+
+
+def _actions(cls: Any) -> str:
+    from ding.utils.config_helper import settings_of
+
+    settings = settings_of(cls)
+    rule = settings["action_space"].rule if "action_space" in settings else None
+    if rule is not None:
+        return ", ".join(kind for kind in ("discrete", "continuous", "hybrid") if rule(kind) is None)
+    if "continuous" in settings:
+        return "discrete, continuous"
+    return "continuous" if cls.has_discrete_actions is False else "discrete"
 
 
 def show_recipes() -> None:
@@ -400,13 +437,17 @@ def list_registries(registry: tuple[str, ...]) -> None:
     """List policies, envs, buffers, recipes, ...
 
     REGISTRY is the name of a registry, such as policy, env or buffer; by default all are listed, with file and line.
-    `recipes` are the tuned configs that `ding train POLICY ENV` takes.
+    `policy` tells of each policy what it is, which actions it chooses and which pipeline trains it; `recipes` are the
+    configs that `ding train POLICY ENV` takes.
     """
-    registries = tuple(name for name in registry if name != "recipes")
-    if len(registries) < len(registry):
-        show_recipes()
-    if registries or not registry:
-        show_registries(registries)
+    if not registry:
+        show_registries(())
+    for name in registry:
+        show = {"recipes": show_recipes, "policy": show_policies}.get(name)
+        if show is None:
+            show_registries((name,))
+        else:
+            show()
 
 
 @click.command()

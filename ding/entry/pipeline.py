@@ -31,7 +31,7 @@ from ding.entry.checks import (
 from ding.entry.run_state import RunStates, choose_start
 from ding.entry.serial_run import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
-from ding.utils.config_helper import ConfigError, number
+from ding.utils.config_helper import ConfigError, number, worded
 from ding.utils.default_helper import closing
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.references import refuse_while_importing
@@ -162,7 +162,8 @@ def run_pipeline(
         warn_of_unsaved(main)
         rounds.check(cfg)
         has_length = min(max_train_iter, max_env_step) < UNLIMITED
-        check_schedule(cfg, has_length, "max_train_iter or max_env_step (iterations or env_steps of train)")
+        limits = worded("max_train_iter or max_env_step (iterations or env_steps)", "--train-iter or --env-steps")
+        check_schedule(cfg, has_length, limits)
         objects = {"env_setting": env_setting, "model": model, "on_evaluation": on_evaluation}
         arguments = {
             "limits": {"max_train_iter": max_train_iter, "max_env_step": max_env_step},
@@ -170,8 +171,9 @@ def run_pipeline(
             "objects": [name for name, value in objects.items() if value is not None],
         }
         states = closing(stack, RunStates(start, cfg, arguments))
-        limits = max_train_iter, max_env_step
-        run = rounds.run = build_run(stack, cfg, env_setting, model, states, *limits, **rounds.options)
+        run = rounds.run = build_run(
+            stack, cfg, env_setting, model, states, max_train_iter, max_env_step, **rounds.options
+        )
         run.on_evaluation = on_evaluation
         rounds.prepare(stack)
         folder.keep()

@@ -27,7 +27,7 @@ from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
 from ding.policy.q_actor_critic import QActorCriticPolicy
-from ding.utils.config_helper import ConfigError, settings_of
+from ding.utils.config_helper import ConfigError, settings_of, worded
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
@@ -115,7 +115,8 @@ def train(
         >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
     """
     if env_steps is None and iterations is None and stop_value is None:
-        raise ConfigError("nothing ends the training: give env_steps, iterations or stop_value")
+        ends = worded("env_steps, iterations or stop_value", "--env-steps, --train-iter or --stop-value")
+        raise ConfigError(f"nothing ends the training: give {ends}")
     section = env_section_of(env)
     taken = _recipe(policy, section, recipe)
     may_scale = env_manager not in _BATCH_MANAGERS
@@ -136,7 +137,8 @@ def train(
     refuse_unsaved_env(main)
     complete_model(main, create)
     if taken is not None:
-        say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False leaves it out.")
+        without = worded("recipe=False", "--recipe none")
+        say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); {without} leaves it out.")
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
     how: dict[str, Any] = {limit: number for limit, number in limits.items() if number is not None}
     if on_evaluation is not None:
@@ -331,7 +333,9 @@ def _recipe(policy: str, section: Mapping[str, Any], choice: bool | str) -> Reci
         return find_recipe(policy, section.get("env_id")) if choice else None
     recipe = recipe_named(choice)
     if recipe.policy != policy:
-        raise ConfigError(f"recipe = {choice!r} is not allowed with policy = {policy!r}: it is for {recipe.policy!r}")
+        raise ConfigError(
+            f"the recipe {choice!r} is not allowed with the policy {policy!r}: it is for {recipe.policy!r}"
+        )
     return recipe
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pickle
+import re
 import shutil
 import sys
 from types import SimpleNamespace
@@ -916,8 +917,50 @@ def test_list_names_all_registries(monkeypatch):
     shown = []
     monkeypatch.setattr("ding.entry.cli_commands.show_registries", shown.append)
     ding("list")
-    ding("list", "policy", "env")
-    assert shown == [(), ("policy", "env")]
+    ding("list", "buffer", "env")
+    assert shown == [(), ("buffer",), ("env",)]
+
+
+def test_list_policy_tells_what_each_is_its_actions_and_what_trains_it():
+    rows = [tuple(re.split(r"  +", line)) for line in ding("list", "policy").splitlines()]
+    assert rows[0] == ("Available policies: 30",) and len(rows) == 33
+    assert ("dqn", "Double DQN for discrete and multi-discrete actions", "discrete", "serial_pipeline") in rows
+    assert ("bc", "Imitation of demonstrations with discrete or continuous actions", "discrete, continuous",
+            "serial_pipeline_bc") in rows  # fmt: skip
+    places = {row[0]: row[2:] for row in rows}
+    assert places["ppo"] == ("discrete, continuous, hybrid", "serial_pipeline_onpolicy")
+    assert places["iql"] == ("continuous", "serial_pipeline_offline")
+    assert places["ppg_offpolicy"] == ("discrete", "a loop of your own")
+
+
+def test_help_shows_the_commands_first_and_the_options_for_kubernetes_apart():
+    text = ding("--help")
+    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == [
+        "Commands:",
+        "Options:",
+        "Options of DI-engine, without a command:",
+        "Options of DI-engine for Kubernetes, -m dist:",
+    ]
+    names = re.findall(r"^  ([\w-]+)", text.partition("Commands:")[2].partition("Options:")[0], re.M)
+    assert names == [command.name for command in cli_commands.COMMANDS]
+    assert "--replicas" in text.partition(headings[-1])[2] and "--config" not in text.partition(headings[-1])[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "--env-steps"),
+        (("--env-steps", 9, "--set", "foo=1"), "--set policy"),
+        (("--stop-value", 9, "--set", "lr_scheduler=linear"), "--train-iter"),
+    ],
+)
+def test_messages_of_commands_speak_of_options(arguments, word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert word in ding("train", "dqn", "CartPole-v1", *arguments, status=1)
+    assert "--recipe none leaves it out" in ding(
+        "train", "dqn", "CartPole-v1", "--train-iter", 1, "--set", "n_sample=8"
+    )
 
 
 def test_every_command_has_help_that_fits_a_line():
