@@ -148,14 +148,18 @@ _CONFIG = click.Path(exists=True, dir_okay=False)
 
 
 class _SeveralSeeds(click.Command):
-    """A command that takes `--seed 0 1 2` as `--seed 0 --seed 1 --seed 2`."""
+    """A command that takes `--seed 0 1 2` as `--seed 0 --seed 1 --seed 2`, and each seed once."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words: list[str] = []
         for word in args:
             is_next = word.isdecimal() and len(words) > 1 and words[-2] in ("-s", "--seed")
             words += ["--seed", word] if is_next else [word]
-        return super().parse_args(ctx, words)
+        rest = super().parse_args(ctx, words)
+        seeds = ctx.params.get("seeds", ())
+        if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+            raise click.UsageError(f"--seed {twice[0]} is given twice; give each seed once")
+        return rest
 
 
 @click.command(cls=_SeveralSeeds)
@@ -206,7 +210,7 @@ def train(
                 f"there is no config file {config!r}; to train a policy, name its env, too: "
                 f"ding train {config} CartPole-v1"
             )
-    seeds = tuple(dict.fromkeys(seeds)) or (0,)
+    seeds = seeds or (0,)
     with _folder_of(config) if env is None else contextlib.nullcontext():
         folders = _folders_of(seeds, config, env, settings, options.pop("exp_name"))
         if jobs > 1 and len(seeds) > 1:

@@ -972,3 +972,8 @@ def test_every_command_has_help_that_fits_a_line():
 def test_a_run_folder_without_a_seed_has_none(tmp_path):
     (tmp_path / "total_config.py").write_text("exp_config = {'policy': {}}\n")
     assert curves.RunFolder(tmp_path).seed is None
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_seed_that_is_given_twice_is_refused(command):
+    assert "--seed 0" in ding(command, "dqn", "CartPole-v1", "--seed", 0, 1, 0, status=2)
