@@ -241,8 +241,15 @@ _FILE_AND_SERVICE_MODULES = ("ding.entry.application_entry", "ding.entry.dist_en
     help="Seed, 0 by default. Several seeds train one after the other in <config>_result/seed<seed>.",
 )  # fmt: skip
 @click.option("--exp-name", help="Instead of exp_name in the config; with several seeds, the folder for all.")
-@click.option("--train-iter", type=_count, metavar="NUMBER", help="The most training iterations; no limit by default.")
-@click.option("--env-step", type=_count, metavar="NUMBER", help="The most environment steps; no limit by default.")
+@click.option(
+    "--train-iter",
+    type=_count,
+    metavar="NUMBER",
+    help="Training iterations after which no new round begins; no limit by default.",
+)
+@click.option(
+    "--env-step", type=_count, metavar="NUMBER", help="Env steps after which no new round begins; no limit by default."
+)
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
     "--expert-config", type=click.Path(exists=True, dir_okay=False),

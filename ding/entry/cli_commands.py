@@ -179,8 +179,11 @@ class _SeveralSeeds(click.Command):
 )  # fmt: skip
 @click.option("--mode", type=click.Choice(PIPELINES), help="The pipeline; by default the one that the config needs.")
 @click.option("--exp-name", help="The folder of the run; by default exp_name in the config.")
-@click.option("--train-iter", type=click.IntRange(1), help="The most training iterations.")
-@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps.")
+@click.option("--train-iter", type=click.IntRange(1), help="Training iterations after which no new round begins.")
+@click.option(
+    "--env-step", "--env-steps", type=click.IntRange(1),
+    help="Env steps after which no new round of collecting and training begins.",
+)  # fmt: skip
 @click.option("--stop-value", type=float, help="With POLICY ENV: the mean return that ends the training.")
 @click.option("--num-envs", type=click.IntRange(1), help="With POLICY ENV: envs that collect.")
 @click.option("--recipe", help="With POLICY ENV: the name of a recipe, or none; by default the one that fits.")
@@ -299,8 +302,8 @@ def _folders_of(
 @click.option("-s", "--seed", "seeds", type=click.IntRange(0), multiple=True, help="Seeds of each trial; 0 by default.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value of each trial; see `ding train`.")
 @click.option("--exp-name", help="The folder of the study, which continues if it exists.")
-@click.option("--train-iter", type=click.IntRange(1), help="The most training iterations of a trial.")
-@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps of a trial.")
+@click.option("--train-iter", type=click.IntRange(1), help="Training iterations of a trial; see `ding train`.")
+@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="Env steps of a trial; see `ding train`.")
 @click.option("--prune/--no-prune", default=True, help="Whether bad trials end early, as by default.")
 def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[str, ...], **options: Any) -> None:
     """Search for the best settings, by Optuna.

@@ -26,6 +26,7 @@ from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_
 from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation
+from ding.policy.base_policy import Policy
 from ding.policy.q_actor_critic import QActorCriticPolicy
 from ding.utils.config_helper import ConfigError, settings_of, worded
 from ding.utils.default_helper import one_time_warning
@@ -82,7 +83,8 @@ def train(
             `module:name`; a pair of such a class, function or name and a dict of its arguments; a spec of gymnasium, or
             an env that has one, from which envs are made. The run's folder refers to a class or function by name, so it
             must be at the top level of a module or script.
-        env_steps, iterations: the number of env steps or iterations after which training ends.
+        env_steps, iterations: the number of env steps or iterations after which no new round of collecting and training
+            begins: a run has up to one collection more, which is `n_sample` steps.
         stop_value: the mean return of an evaluation at which training ends.
         seed: the seed of everything random in the run.
         num_envs: the number of envs that collect in parallel; by default the recipe's, else as many as the policy's
@@ -104,8 +106,8 @@ def train(
             TorchRL, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
     Raises:
-        ConfigError: nothing ends the training, a setting is unknown, ambiguous or without effect, a value is not
-            allowed, the env is a lambda or a local class, or there is no such recipe for the policy.
+        ConfigError: nothing ends the training, a setting is unknown, ambiguous or not read by parallel training, a
+            value is not allowed, the env is a lambda or a local class, or there is no such recipe or device.
         KeyError: the policy is not registered.
         TypeError: `env` has none of the forms above.
 
@@ -197,6 +199,23 @@ class Training:
         """The outcome: a dict of `stop` (the stop value was reached), `env_step`, `train_iter` and `eval_value`."""
         return RunFolder(self.folder).result()
 
+    @property
+    def policy(self) -> Policy:
+        """The policy with the weights of the best checkpoint, whose `eval_mode` acts greedily; see `predict`."""
+        policy: Policy = self._loaded().policy.policy
+        return policy
+
+    @property
+    def curve(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The learning curve: arrays [N] of `env_step`, `train_iter` and `mean_return` of the N evaluations.
+
+        Example:
+            >>> pandas.DataFrame(training.curve).plot("env_step", "mean_return")  # doctest: +SKIP
+        """
+        found = [record for record in RunFolder(self.folder).evaluations() if record["returns"]]
+        counts = {key: np.array([record[key] for record in found], np.int64) for key in ("env_step", "train_iter")}
+        return {**counts, "mean_return": np.array([np.mean(record["returns"]) for record in found], np.float64)}
+
     def predict(self, obs: Any, deterministic: bool = True) -> Any:
         """Return the action of the best checkpoint, as `env.step` takes it.
 
@@ -206,18 +225,22 @@ class Training:
             deterministic: whether to act greedily, as in evaluations; otherwise the action is sampled, or explores, as
                 in collections at the end of the training.
         """
-        if self._trained is None:
-            self._trained = _Trained.of(self.folder, self.config, self._seed)
-        shape, part = _shapes(self._trained.spaces[0]), obs
+        trained = self._loaded()
+        shape, part = _shapes(trained.spaces[0]), obs
         while isinstance(part, Mapping):
             key = next(iter(part))
             part, shape = part[key], shape[key]
         if np.ndim(part) == len(shape):
-            return self._trained.adapt(self._trained.policy.predict(as_observation(obs), deterministic))
-        if len(part) > self._trained.envs:
-            self._trained = _Trained.of(self.folder, self.config, self._seed, len(part))
-        actions = self._trained.policy.predict_batch(as_observation(obs), deterministic)
-        return np.stack([self._trained.adapt(action) for action in actions])
+            return trained.adapt(trained.policy.predict(as_observation(obs), deterministic))
+        if len(part) > trained.envs:
+            trained = self._trained = _Trained.of(self.folder, self.config, self._seed, len(part))
+        actions = trained.policy.predict_batch(as_observation(obs), deterministic)
+        return np.stack([trained.adapt(action) for action in actions])
+
+    def _loaded(self) -> _Trained:
+        if self._trained is None:
+            self._trained = _Trained.of(self.folder, self.config, self._seed)
+        return self._trained
 
     def reset(self) -> None:
         """Begin new episodes, which makes a recurrent policy forget its hidden states."""

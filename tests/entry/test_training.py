@@ -912,3 +912,17 @@ def test_predict_explores_with_the_epsilon_of_the_end_of_the_training():
         best = policy.predict(np.zeros(4, np.float32))
         drawn = policy.predict_batch(np.zeros((2000, 4), np.float32), deterministic=False)
     assert np.mean(drawn == best) == pytest.approx(0.75, abs=0.04)
+
+
+def test_a_training_has_its_policy_and_its_learning_curve():
+    how = {"config": {"policy.eval.evaluator.eval_freq": 4}, "update_per_collect": 2, "recipe": False, **QUICK}
+    training = train("dqn", "CartPole-v1", iterations=8, **how)
+    obs = torch.zeros(4)
+    action = training.policy.eval_mode.forward({0: obs})[0]["action"]
+    assert action.item() == training.predict(obs.numpy())
+    saved = torch.load(RunFolder(training.folder).checkpoint(), weights_only=True)["model"]
+    weights = training.policy.eval_mode.state_dict()["model"]
+    assert weights.keys() == saved.keys() and all(torch.equal(weights[key], saved[key]) for key in saved)
+    curve, lines = training.curve, RunFolder(training.folder).evaluations()
+    assert curve["train_iter"].tolist() == [0, 4, 8] and curve["env_step"].tolist() == [0, 16, 32]
+    assert curve["mean_return"].tolist() == [float(np.mean(line["returns"])) for line in lines]
