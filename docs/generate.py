@@ -400,7 +400,7 @@ def benchmarks_page() -> str:
 
 RECIPES = """# Recipes
 
-Tuned configs for a policy on a family of envs. `train` takes the one that fits best, and says so in one line:
+Configs for a policy on a family of envs. `train` takes the one that fits best, and says so in one line:
 
 ```python
 from ding import train

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ding.entry.recipes import all_recipes
-from ding.entry.serial_entry import pipeline_for
+from ding.entry.serial_entry import entry_of
 from ding.policy.base_policy import Policy
 from ding.policy.settings import COMPATIBLE
-from ding.utils.config_helper import ConfigError, Setting, settings_of
+from ding.utils.config_helper import Setting, settings_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.benchmarks import learning, learning_report
 from tests.benchmarks.policy_curves import measured_with, tasks_at_scale
@@ -97,14 +97,8 @@ def trained_by(name: str) -> str:
     """Return `train`, the entry that trains the policy instead, or `a loop of your own`."""
     if name in PIPELINES:
         return f"serial_pipeline_{name}"
-    if POLICY_REGISTRY.get(name).default_config().get("other", {}).get("replay_buffer", {}).get("multi_buffer"):
-        return "a loop of your own"
-    try:
-        pipeline_for({}, {"policy": {"type": name}})
-    except ConfigError as refusal:
-        entry = re.search(r"use (\w+)", str(refusal))
-        return entry[1] if entry else str(refusal)
-    return "train"
+    entry = entry_of(name)
+    return "train" if entry in ("serial_pipeline", "serial_pipeline_onpolicy") else entry
 
 
 def _data_of(name: str) -> str:

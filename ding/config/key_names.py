@@ -17,6 +17,7 @@ from ding.utils.config_helper import (
     mark_as_reported,
     nearest,
     settings_of,
+    worded,
 )
 from ding.utils.default_helper import one_time_warning
 
@@ -42,6 +43,7 @@ _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_lr lr_actor pi_lr policy_lr", _ACTOR_RATE),
     ("critic_lr lr_critic q_lr vf_lr value_lr", _CRITIC_RATE),
     ("alpha_lr ent_lr", ("policy.learn.learning_rate_alpha",)),
+    ("lr_schedule learning_rate_schedule anneal_lr", ("policy.learn.lr_scheduler",)),
     ("gamma discount discount_rate", _GAMMA),
     ("buffer_size buffer_capacity replay_size memory_size", _CAPACITY),
     ("n_steps num_steps", (*_COLLECTED[:2], *_NSTEP)),
@@ -77,6 +79,7 @@ _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("test_num num_eval_envs num_test_envs", ("env.evaluator_env_num",)),
     ("n_eval_episodes eval_episodes episode_per_test", ("env.n_evaluator_episode",)),
     ("env_name", ("env.env_id",)),
+    ("env_kwargs make_kwargs", ("env.kwargs",)),
     ("reward_threshold stop_reward", ("env.stop_value",)),
     ("device use_cuda", ("policy.cuda",)),
     ("log_interval log_freq", ("policy.learn.learner.hook.log_show_after_iter",)),
@@ -93,6 +96,9 @@ ALL_ALIKE = frozenset(
 
 # What to mind where the value of a name is in other units than that of the key.
 UNITS = {
+    **dict.fromkeys(
+        ("lr_schedule", "learning_rate_schedule", "anneal_lr"), "such as 'linear', which multiplies the learning rate"
+    ),
     "polyak": "which is 1 - polyak if that is the share which the target keeps",
     **dict.fromkeys(("exploration_fraction", "eps_decay", "epsilon_decay"), "which counts env steps"),
     **dict.fromkeys(("train_freq", "train_frequency"), "which counts the steps of all envs together"),
@@ -107,6 +113,19 @@ UNITS = {
 }
 
 
+# What to write for names of other libraries that stand for no key.
+INSTEAD = {
+    "total_timesteps": "env_steps=... in train, --env-steps on the command line, max_env_step=... in a pipeline",
+    "policy_kwargs": "its entries as settings: net_arch=[64, 64], and activation='tanh' for activation_fn",
+    "activation_fn": "activation='tanh', 'relu' and so on, as a setting",
+    "callback": "on_evaluation=..., a function of env steps and mean return, in train, or a LearnerHook",
+    **dict.fromkeys(
+        ("frame_stack", "n_stack"), "env.wrappers = [('gymnasium.wrappers:FrameStackObservation', {'stack_size': 4})]"
+    ),
+    "tensorboard_log": "folder=..., the folder of the run, which always has TensorBoard files in log/",
+}
+
+
 def keys_meant_by(name: str, known: Container[str]) -> list[str]:
     """Return the `known` dotted keys with the meaning of a setting's name in other libraries, the likeliest first."""
     return list(dict.fromkeys(path for path in SYNONYMS.get(name.lower(), ()) if path in known))
@@ -117,7 +136,7 @@ _MANAGER = "env.manager."
 _INNER = (_MANAGER, "policy.eval.evaluator.", "policy.other.replay_buffer.")  # of parts that come last by a bare name
 _HOOKS = "policy.learn.learner.hook"  # hooks in full form have any name
 # Sections whose keys are checked where they are read.
-_CHECKED_ELSEWHERE = ("logger", _MODEL)
+_CHECKED_ELSEWHERE = ("logger", _MODEL, "policy.learn.lr_scheduler")
 
 
 # Sections of the main config that no worker reads.
@@ -223,11 +242,14 @@ class KnownKeys:
         paths = self._usual(self._places.get(name, ())) or self._usual(keys_meant_by(name, self))
         if name.lower() in UNITS and name not in self._places:
             raise ConfigError(f"{name} is not taken over: set {self._one_of(paths)}, {UNITS[name.lower()]}")
+        if not paths and name.lower() in INSTEAD:
+            raise ConfigError(f"{name} is no setting: write {INSTEAD[name.lower()]}")
         if not paths:
             near = nearest(name, {*self._places, *SYNONYMS} - {name})
+            in_full = worded("config={'policy.learn....': value}", "--set policy.learn....=VALUE")
             raise ConfigError(
                 f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "
-                "`ding show CONFIG` lists the keys, and config={'policy.learn....': value} sets any of them"
+                f"`ding show CONFIG` lists the keys, and {in_full} sets any of them"
             )
         if name in ALL_ALIKE:
             return paths
@@ -241,7 +263,8 @@ class KnownKeys:
         deepest = [path for path in paths if path.count(".") == most]
         if len(deepest) > 1 and name in self._places:
             raise ConfigError(
-                f"{name} may be {self._one_of(deepest)}: give it in full, as in config={{{deepest[0]!r}: ...}}"
+                f"{name} may be {self._one_of(deepest)}: give it in full, as in "
+                + worded(f"config={{{deepest[0]!r}: ...}}", f"--set {deepest[0]}=VALUE")
             )
         return [paths[0] if name not in self._places else deepest[0]]
 
@@ -302,6 +325,8 @@ class KnownKeys:
         if meant:
             note = UNITS.get(name.lower())
             return meant, f"use {self._one_of(meant)}{f', {note}' if note else ''}"
+        if name.lower() in INSTEAD:
+            return [], f"write {INSTEAD[name.lower()]}"
         near = nearest(name, (*self._names[at], *EVERYWHERE))
         if near is not None:
             return [], f"did you mean {_join(shown, near)}?"
@@ -350,7 +375,11 @@ def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_stric
         wrong = [key for key in keys if key.hint or key.reader is not _Reader.UNKNOWN]
         if wrong:
             may_be_own = any(not key.hint or key.reader is not _Reader.PACKAGE for key in wrong)
-            raise ConfigError("\n".join((*map(_line, wrong), *[_ADVICE] * may_be_own)))
+            raise ConfigError(
+                "\n".join(
+                    (*map(_line, wrong), *[_ADVICE + worded("strict_config=False", "--no-strict-config")] * may_be_own)
+                )
+            )
         return
     keys = [key for key in keys if not any(_equal(value_at(compiled, path), key.value) for path in key.targets)]
     own = [key for key in keys if key.reader is _Reader.PACKAGE]
@@ -367,7 +396,7 @@ def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_stric
 
 _ADVICE = (
     "Keys of your own: list those of a policy in `config` of its class and those of an env in its `config_keys`, or "
-    "pass strict_config=False (on the command line: --no-strict-config)"
+    "pass "
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import zlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
@@ -23,8 +24,9 @@ from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.model.common.model_factory import constructor_of, parameters_of
 from ding.policy.settings import positive
+from ding.torch_utils.optimizer_helper import follows_progress
 from ding.utils.action_mask import ACTION_MASK
-from ding.utils.config_helper import ConfigError, Rule, settings_of
+from ding.utils.config_helper import ConfigError, Rule, settings_of, worded
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import get_world_size, smallest_over_ranks
@@ -48,6 +50,23 @@ def check_limits(rule: Rule, **limits: Any) -> None:
             raise ConfigError(f"{name} = {limit!r} is not allowed; it must be {allowed}, or left out for no limit")
 
 
+def check_schedule(main: Mapping[str, Any], has_length: bool, limits: str) -> None:
+    """Check that the length of a run is known if the learning rates follow its progress.
+
+    Args:
+        limits: the arguments that limit the run, for the message.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    schedule = value_at(main, "policy.learn.lr_scheduler")
+    if not has_length and follows_progress(schedule):
+        raise ConfigError(
+            f"policy.learn.lr_scheduler = {shown(schedule)} follows the progress of the run, whose length is not "
+            f"known: give {limits}, or choose a schedule by steps, as {{'epoch_num': 1000, 'min_lr_lambda': 0}}"
+        )
+
+
 def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
     """Check the limits, and write them into the two configs in place; a lower limit in a config is kept.
 
@@ -61,6 +80,29 @@ def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -
     if max_env_step < UNLIMITED:
         coordinator = system.setdefault("coordinator", {})
         coordinator["max_env_step"] = min(max_env_step, coordinator.get("max_env_step", max_env_step))
+    limit = worded("max_train_iter (iterations)", "--train-iter")
+    check_schedule(main, "train_iterations" in learner, f"{limit}, as learners do not count env steps")
+
+
+def cuda_of(device: Any) -> bool | str:
+    """Return the value of `policy.cuda` for a device: 'cpu', 'cuda', 'cuda:1' and so on, or 'auto'.
+
+    Raises:
+        ConfigError: it is no such name, or there is no such device.
+    """
+    name, count = str(device), torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name in ("cpu", "auto"):
+        return name == "auto" and count > 0
+    if re.fullmatch(r"cuda(:\d+)?", name) is None:
+        raise ConfigError(f"device = {name!r} is not allowed; it must be 'cpu', 'cuda', 'cuda:1' and so on, or 'auto'")
+    if count == 0:
+        raise ConfigError(
+            f"device = {name!r} is not available: torch {torch.__version__} finds no GPU; choose 'cpu', or install a "
+            "build of torch with CUDA and a driver that fits it"
+        )
+    if int(name.partition(":")[2] or 0) >= count:
+        raise ConfigError(f"device = {name!r} is not available: there are cuda:0 to cuda:{count - 1}")
+    return True if name == "cuda" else name
 
 
 def check_evaluation_episodes(cfg: Mapping[str, Any]) -> None:

@@ -98,17 +98,46 @@ def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[st
     ctx.exit()
 
 
+# The sections of options in the help.
+_SECTIONS = ("Options", "Options of DI-engine, without a command", "Options of DI-engine for Kubernetes, -m dist")
+
+
+def _section_of(name: str | None) -> str:
+    if name in ("version", "registry", "traceback"):
+        return _SECTIONS[0]
+    is_for_kubernetes = name in ("add", "delete", "restart") or name in _COUNTS["add"] | _COUNTS["restart"]
+    return _SECTIONS[2 if is_for_kubernetes else 1]
+
+
 class _Ding(click.Group):
     """The group of commands, which find modules of the current folder, and print errors about the input in one line.
 
     Other errors, and all errors with `--traceback`, print the traceback.
     """
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands in the order in which they are listed."""
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands first, then the options by their sections."""
+        self.format_commands(ctx, formatter)
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                heading = _SECTIONS[0] if "--help" in parameter.opts else _section_of(parameter.name)
+                sections.setdefault(heading, []).append(record)
+        for heading in _SECTIONS:
+            with formatter.section(heading):
+                formatter.write_dl(sections[heading])
+
     def invoke(self, ctx: click.Context) -> Any:
+        from ding.utils.config_helper import on_command_line
         from ding.utils.references import on_path
 
         try:
-            with on_path(os.getcwd()):
+            with on_path(os.getcwd()), on_command_line():
                 return super().invoke(ctx)
         except Exception as e:  # of any code of users; only those about the input are shortened
             from ding.utils.config_helper import ConfigError
@@ -168,6 +197,7 @@ _ENV_ERRORS = (
 )
 # Modules that check the user's input; their messages need no traceback.
 _INPUT_MODULES = (
+    "ding.entry.training_command",
     "ding.config.read",
     "ding.config.config",
     "ding.entry.application_entry",
@@ -213,8 +243,15 @@ _FILE_AND_SERVICE_MODULES = ("ding.entry.application_entry", "ding.entry.dist_en
     help="Seed, 0 by default. Several seeds train one after the other in <config>_result/seed<seed>.",
 )  # fmt: skip
 @click.option("--exp-name", help="Instead of exp_name in the config; with several seeds, the folder for all.")
-@click.option("--train-iter", type=_count, metavar="NUMBER", help="The most training iterations; no limit by default.")
-@click.option("--env-step", type=_count, metavar="NUMBER", help="The most environment steps; no limit by default.")
+@click.option(
+    "--train-iter",
+    type=_count,
+    metavar="NUMBER",
+    help="Training iterations after which no new round begins; no limit by default.",
+)
+@click.option(
+    "--env-step", type=_count, metavar="NUMBER", help="Env steps after which no new round begins; no limit by default."
+)
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
     "--expert-config", type=click.Path(exists=True, dir_okay=False),
@@ -256,7 +293,9 @@ _FILE_AND_SERVICE_MODULES = ("ding.entry.application_entry", "ding.entry.dist_en
 @click.option("--traceback", is_flag=True, help="Print the traceback of errors about configs and files, too.")
 @click.pass_context
 def cli(ctx: click.Context, /, **options: Any) -> None:
-    """Train, evaluate, plot: see the commands below. The options without a command are those of DI-engine.
+    """Train policies by reinforcement learning, evaluate them and plot their learning curves.
+
+    `ding COMMAND --help` tells the arguments and options of a command.
 
     Exit status: 0 on success, 1 after an error, 2 for wrong options, 130 after Ctrl-C or SIGTERM.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,42 @@ def show_registries(names: Sequence[str]) -> None:
         rows = [(alias, f"{file}#{line}") for alias, (file, line) in sorted(places.items())]
         click.echo(f"Available {name}: {len(rows)}")
         click.echo(tabulate(rows, headers=("alias", "file#line"), tablefmt="simple"))
+
+
+def show_policies() -> None:
+    """Print the policies, each with what it is, the actions it chooses, and the pipeline that trains it."""
+    from tabulate import tabulate
+
+    import ding.policy  # noqa: F401  # which registers them
+    from ding.entry.serial_entry import entry_of
+    from ding.utils.config_helper import is_of_package
+    from ding.utils.registry_factory import POLICY_REGISTRY
+
+    rows = []
+    for name in sorted(POLICY_REGISTRY):
+        cls = POLICY_REGISTRY.get(name)
+        if is_of_package(cls) and not name.endswith("_command"):
+            rows.append((name, _summary(cls), _actions(cls), entry_of(name)))
+    click.echo(f"Available policies: {len(rows)}")
+    click.echo(tabulate(rows, headers=("policy", "what it is", "actions", "trained by"), tablefmt="simple"))
+
+
+def _summary(cls: type) -> str:
+    """Return the first sentence of a docstring, without addresses."""
+    sentence = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+    return re.sub(r" \(https?://\S+\)", "", sentence).rstrip(".")
+
+
+def _actions(cls: Any) -> str:
+    from ding.utils.config_helper import settings_of
+
+    settings = settings_of(cls)
+    rule = settings["action_space"].rule if "action_space" in settings else None
+    if rule is not None:
+        return ", ".join(kind for kind in ("discrete", "continuous", "hybrid") if rule(kind) is None)
+    if "continuous" in settings:
+        return "discrete, continuous"
+    return "continuous" if cls.has_discrete_actions is False else "discrete"
 
 
 def show_recipes() -> None:
@@ -111,14 +148,18 @@ _CONFIG = click.Path(exists=True, dir_okay=False)
 
 
 class _SeveralSeeds(click.Command):
-    """A command that takes `--seed 0 1 2` as `--seed 0 --seed 1 --seed 2`."""
+    """A command that takes `--seed 0 1 2` as `--seed 0 --seed 1 --seed 2`, and each seed once."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words: list[str] = []
         for word in args:
             is_next = word.isdecimal() and len(words) > 1 and words[-2] in ("-s", "--seed")
             words += ["--seed", word] if is_next else [word]
-        return super().parse_args(ctx, words)
+        rest = super().parse_args(ctx, words)
+        seeds = ctx.params.get("seeds", ())
+        if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+            raise click.UsageError(f"--seed {twice[0]} is given twice; give each seed once")
+        return rest
 
 
 @click.command(cls=_SeveralSeeds)
@@ -138,12 +179,16 @@ class _SeveralSeeds(click.Command):
 )  # fmt: skip
 @click.option("--mode", type=click.Choice(PIPELINES), help="The pipeline; by default the one that the config needs.")
 @click.option("--exp-name", help="The folder of the run; by default exp_name in the config.")
-@click.option("--train-iter", type=click.IntRange(1), help="The most training iterations.")
-@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps.")
+@click.option("--train-iter", type=click.IntRange(1), help="Training iterations after which no new round begins.")
+@click.option(
+    "--env-step", "--env-steps", type=click.IntRange(1),
+    help="Env steps after which no new round of collecting and training begins.",
+)  # fmt: skip
 @click.option("--stop-value", type=float, help="With POLICY ENV: the mean return that ends the training.")
 @click.option("--num-envs", type=click.IntRange(1), help="With POLICY ENV: envs that collect.")
 @click.option("--parallel", type=click.IntRange(1), help="With POLICY ENV: collectors, each in a process of its own.")
 @click.option("--recipe", help="With POLICY ENV: the name of a recipe, or none; by default the one that fits.")
+@click.option("--device", help="Where to compute: cpu, as by default, cuda, one GPU as cuda:1, or auto.")
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
     "--strict-config/--no-strict-config", default=True,
@@ -154,18 +199,22 @@ def train(
 ) -> None:
     """Train with a config file, or a policy on an env.
 
-    CONFIG is a file; POLICY ENV are names, as in `ding train ppo CartPole-v1 --env-steps 100000`.
+    CONFIG is a file; POLICY ENV are names, as in `ding train ppo CartPole-v1 --env-steps 100000`. With --resume it may
+    be the folder of a run, which goes on with its config and up to its limits: `ding train --resume FOLDER`.
     """
     if env is None:
         for name in ("stop_value", "num_envs", "recipe", "parallel"):
             if options.pop(name) is not None:
                 raise click.UsageError(f"--{name.replace('_', '-')} needs POLICY ENV; a config has a key for it")
+        if os.path.isdir(config):
+            _resume(config, {"seed": seeds, "jobs": jobs > 1, "set": settings}, options)
+            return
         if not os.path.isfile(config):
             raise click.UsageError(
                 f"there is no config file {config!r}; to train a policy, name its env, too: "
                 f"ding train {config} CartPole-v1"
             )
-    seeds = tuple(dict.fromkeys(seeds)) or (0,)
+    seeds = seeds or (0,)
     with _folder_of(config) if env is None else contextlib.nullcontext():
         folders = _folders_of(seeds, config, env, settings, options.pop("exp_name"))
         if jobs > 1 and len(seeds) > 1:
@@ -182,6 +231,19 @@ def train(
                 _train_policy(config, env, seed, settings, exp_name, options)
 
 
+def _resume(folder: str, others: dict[str, Any], options: dict[str, Any]) -> None:
+    from ding.entry.training_command import resume_run
+
+    if not options.pop("resume"):
+        raise click.UsageError(f"{folder!r} is a folder: `ding train --resume {folder}` resumes the run in it")
+    for name in ("mode", "exp_name"):
+        others[name] = options.pop(name)
+    for name, value in others.items():
+        if value:
+            raise click.UsageError(f"--{name.replace('_', '-')} has no effect on a run that resumes; leave it out")
+    resume_run(folder, **options)
+
+
 def _train_policy(
     policy: str, env: str, seed: int, settings: tuple[str, ...], exp_name: str | None, options: dict[str, Any]
 ) -> None:
@@ -192,7 +254,7 @@ def _train_policy(
     if mode not in (None, "parallel"):
         raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
     limits = {"env_steps": options["env_step"], "iterations": options["train_iter"]}
-    more = {name: options[name] for name in ("stop_value", "num_envs", "resume")}
+    more = {name: options[name] for name in ("stop_value", "num_envs", "device", "resume")}
     how: dict[str, Any] = {"recipe": recipe != "none" if recipe in (None, "none") else recipe}
     how["parallel"] = options["parallel"] or mode == "parallel"
     config, given = _values_of(settings)
@@ -242,8 +304,8 @@ def _folders_of(
 @click.option("-s", "--seed", "seeds", type=click.IntRange(0), multiple=True, help="Seeds of each trial; 0 by default.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value of each trial; see `ding train`.")
 @click.option("--exp-name", help="The folder of the study, which continues if it exists.")
-@click.option("--train-iter", type=click.IntRange(1), help="The most training iterations of a trial.")
-@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps of a trial.")
+@click.option("--train-iter", type=click.IntRange(1), help="Training iterations of a trial; see `ding train`.")
+@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="Env steps of a trial; see `ding train`.")
 @click.option("--prune/--no-prune", default=True, help="Whether bad trials end early, as by default.")
 def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[str, ...], **options: Any) -> None:
     """Search for the best settings, by Optuna.
@@ -280,14 +342,17 @@ def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
 @click.option("-n", "--episodes", type=click.IntRange(1), help="How many episodes; by default as in the training.")
 @click.option("--checkpoint", help="Name, iteration or path; by default the best.")
 @click.option("-s", "--seed", type=click.IntRange(0), help="Of the envs; by default that of the training.")
-def evaluate(exp: str, episodes: int | None, checkpoint: str | None, seed: int | None) -> None:
+@click.option(
+    "--device", help="Where to compute: cpu, cuda, one GPU as cuda:1, or auto; by default as in the training."
+)
+def evaluate(exp: str, episodes: int | None, checkpoint: str | None, seed: int | None, device: str | None) -> None:
     """Evaluate a trained policy, greedily.
 
     EXP is the folder of the training.
     """
     from ding.entry.trained import evaluate_run
 
-    _show_episodes(evaluate_run(exp, episodes, checkpoint, seed))
+    _show_episodes(evaluate_run(exp, episodes, checkpoint, seed, device=device))
 
 
 @click.command()
@@ -381,13 +446,17 @@ def list_registries(registry: tuple[str, ...]) -> None:
     """List policies, envs, buffers, recipes, ...
 
     REGISTRY is the name of a registry, such as policy, env or buffer; by default all are listed, with file and line.
-    `recipes` are the tuned configs that `ding train POLICY ENV` takes.
+    `policy` tells of each policy what it is, which actions it chooses and which pipeline trains it; `recipes` are the
+    configs that `ding train POLICY ENV` takes.
     """
-    registries = tuple(name for name in registry if name != "recipes")
-    if len(registries) < len(registry):
-        show_recipes()
-    if registries or not registry:
-        show_registries(registries)
+    if not registry:
+        show_registries(())
+    for name in registry:
+        show = {"recipes": show_recipes, "policy": show_policies}.get(name)
+        if show is None:
+            show_registries((name,))
+        else:
+            show()
 
 
 @click.command()

@@ -24,6 +24,7 @@ _OWN_KEYS = {"seed", "exp_name"}
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
 _GRID = 200
+_ROW_INCHES = 0.2  # height of an entry of the legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None, 
         from matplotlib.figure import Figure
     except ImportError as e:
         raise missing_package("drawing curves", "matplotlib", "plot") from e
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure = Figure(figsize=(7, 4.2 + _ROW_INCHES * len(curves)), layout="constrained")
     axes: Any = figure.subplots()
     for curve in curves:
         seeds = f" ({len(curve.runs)} seeds)" if len(curve.runs) > 1 else ""
@@ -204,7 +205,7 @@ def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None, 
     axes.set_ylabel(label)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure.legend(frameon=False, loc="outside lower center")  # where it hides no curve, however long its names are
     if title:
         axes.set_title(title)
     buffer = io.BytesIO()

@@ -21,6 +21,7 @@ from ding.entry.checks import (
     check_limits,
     check_pipeline,
     check_ranks,
+    check_schedule,
     complete_model,
     warn_of_overruled_settings,
     warn_of_unsaved,
@@ -29,7 +30,7 @@ from ding.entry.checks import (
 from ding.entry.run_state import RunStates, choose_start
 from ding.entry.serial_run import SerialRun, build_run
 from ding.torch_utils.checkpoint_helper import guard_training
-from ding.utils.config_helper import ConfigError, number
+from ding.utils.config_helper import ConfigError, number, worded
 from ding.utils.default_helper import closing
 from ding.utils.pytorch_ddp_dist_helper import get_world_size
 from ding.utils.references import refuse_while_importing
@@ -159,9 +160,19 @@ def run_pipeline(
         warn_of_overruled_settings(main, cfg)
         warn_of_unsaved(main)
         rounds.check(cfg)
-        states = closing(stack, RunStates(start, cfg))
-        limits = max_train_iter, max_env_step
-        run = rounds.run = build_run(stack, cfg, env_setting, model, states, *limits, **rounds.options)
+        has_length = min(max_train_iter, max_env_step) < UNLIMITED
+        limits = worded("max_train_iter or max_env_step (iterations or env_steps)", "--train-iter or --env-steps")
+        check_schedule(cfg, has_length, limits)
+        objects = {"env_setting": env_setting, "model": model, "on_evaluation": on_evaluation}
+        arguments = {
+            "limits": {"max_train_iter": max_train_iter, "max_env_step": max_env_step},
+            "evaluates_end": evaluates_end,
+            "objects": [name for name, value in objects.items() if value is not None],
+        }
+        states = closing(stack, RunStates(start, cfg, arguments))
+        run = rounds.run = build_run(
+            stack, cfg, env_setting, model, states, max_train_iter, max_env_step, **rounds.options
+        )
         run.on_evaluation = on_evaluation
         rounds.prepare(stack)
         folder.keep()

@@ -197,7 +197,7 @@ This folder contains a training run.
 | `eval.jsonl` | the learning curve: one line of JSON for each evaluation |
 | `metrics.jsonl`, `metrics/` | the scalars of the workers; in parallel runs of the evaluations and the learner |
 | `result.json`, `result.pkl` | the outcome |
-| `run_state/` | the states from which a training resumes: `ding train ... --resume` |
+| `run_state/` | the states from which a training resumes: `ding train --resume NAME` |
 | `ckpt/` | checkpoints: `ckpt_best`, `iteration_<n>`; `ckpt_interrupt`, `ckpt_exception` |
 | `log/` | text logs of the workers, and TensorBoard files: `tensorboard --logdir log` |
 | `git_log.txt`, `git_diff.txt` | the state of the project, if it is in git |

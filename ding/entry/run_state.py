@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
@@ -194,14 +195,17 @@ class RunStates:
     Args:
         start: how the run starts.
         cfg: the compiled config, which is stored in the states.
+        arguments: those with which the run was started, beside its configs: its limits, and the names of objects that
+            no file can hold. They are stored, too, for `ding train --resume FOLDER`.
 
     Attributes:
         is_resumed: whether the run resumes from a state.
         inexact: the reasons why the run is not exactly reproducible after resuming; empty if it is.
     """
 
-    def __init__(self, start: Start, cfg: EasyDict) -> None:
+    def __init__(self, start: Start, cfg: EasyDict, arguments: Mapping[str, Any] = MappingProxyType({})) -> None:
         settings = start.settings
+        self._arguments = dict(arguments)
         # Several ranks would have to save at the same time.
         self._settings = None if get_world_size() > 1 else settings
         self._cfg = cfg
@@ -320,7 +324,8 @@ class RunStates:
     def _about(self, run: Any, reason: str) -> dict[str, Any]:
         counts, reached = (int(run.learner.train_iter), int(run.envstep)), mean_return(run.eval_info)
         last = None if math.isnan(reached) else reached
-        return describe_state("serial", self._cfg.exp_name, self._flat, reason, *counts, last, self.inexact)
+        about = describe_state("serial", self._cfg.exp_name, self._flat, reason, *counts, last, self.inexact)
+        return {**about, "arguments": self._arguments}
 
     def _note_inexact(self, reasons: list[str], level: int = logging.WARNING) -> None:
         for reason in reasons:

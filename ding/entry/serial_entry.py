@@ -212,6 +212,15 @@ def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
     return "serial_onpolicy" if on_policy else "serial"
 
 
+def entry_of(policy: str) -> str:
+    """Return the name of the function that trains a policy of this package, or 'a loop of your own'."""
+    create = {"policy": {"type": policy}}
+    other = resolve_class("policy", create["policy"]).default_config().get("other", {})
+    if other.get("replay_buffer", {}).get("multi_buffer"):
+        return "a loop of your own"
+    return _FROM_EXPERTS.get(policy) or pipeline_named(kind_of_pipeline({}, create)).__name__
+
+
 def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the function that trains with two configs in this process and returns the run.
 

@@ -266,6 +266,9 @@ def build_run(
         return closing(stack, create(section, **parts, tb_logger=writer, exp_name=cfg.exp_name))
 
     learner = make(BaseLearner, cfg.policy.learn.learner, policy=policy.learn_mode)
+    learner.max_train_iter, learner.max_env_step = (
+        math.inf if limit >= UNLIMITED else limit for limit in (max_train_iter, max_env_step)
+    )
     collector = buffer = commander = None
     if collects:
         parts = {"env": env, "policy": policy.collect_mode}

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from operator import itemgetter
 from typing import Any
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ding.config.config import compile_config
 from ding.entry.application_entry import evaluate, load_state, read_checkpoint
+from ding.entry.checks import cuda_of
 from ding.entry.pipeline import with_command_mode
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_run import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
@@ -28,6 +29,7 @@ from ding.envs.common.gym_compat import entries_of, first_choice, has_members, s
 from ding.envs.env.gymnasium_env import env_section_of
 from ding.envs.env.gymnasium_spaces import bin_values
 from ding.model.wrapper.model_wrappers import HiddenStateWrapper
+from ding.policy.base_policy import create_policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import leaves, leaves_by_path, map_leaves
 from ding.utils.file_helper import atomic_write
@@ -39,38 +41,63 @@ from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS
 
 
 class TrainedPolicy:
-    """A trained policy that acts as in evaluations: greedily, and with the hidden state of a recurrent policy.
+    """A trained policy that acts as in evaluations or as in collections, with the hidden state of a recurrent policy.
 
     `load_policy` creates it. If you call `make_env`, use it as a context manager or call `close`.
+
+    Args:
+        path: the checkpoint that the policy was loaded from.
     """
 
-    def __init__(self, cfg: Any, policy: Any, statistics: Any) -> None:
+    def __init__(self, cfg: Any, policy: Any, statistics: Any, path: str) -> None:
         self.cfg, self.policy = cfg, policy
         self._actor, self._statistics = SoloActor(policy.eval_mode, float_obs=True, keep_integers=True), statistics
+        self._explorer: tuple[SoloActor, Mapping[str, Any]] | None = None
+        self._path = path
         self._stack = ExitStack()
         self._actor.reset()
 
-    def predict(self, obs: Any) -> Any:
+    def predict(self, obs: Any, deterministic: bool = True) -> Any:
         """Return the action for one observation.
 
         Args:
             obs: an observation of the training's env, wrappers included: an array or a dict of arrays.
+            deterministic: whether to act greedily, as in evaluations; otherwise the action is sampled, or explores, as
+                in collections at the end of the training.
 
         Returns:
             The action for the env: an array, or a dict or tuple of arrays.
         """
-        _, actions = self._actor.act(Batch.copied([0], [obs]), {})
-        return actions[0]
+        return self._act(Batch.copied([0], [obs]), deterministic)[0]
 
-    def predict_batch(self, obs: Any) -> list[Any]:
+    def predict_batch(self, obs: Any, deterministic: bool = True) -> list[Any]:
         """Return the actions for observations of several envs, [B, *obs_shape], or dicts of them; see `predict`."""
         rows = [map_leaves(itemgetter(index), obs) for index in range(len(next(leaves(obs))))]
-        _, actions = self._actor.act(Batch.copied(list(range(len(rows))), rows), {})
+        return self._act(Batch.copied(list(range(len(rows))), rows), deterministic)
+
+    def _act(self, obs: Batch, deterministic: bool) -> list[Any]:
+        if not deterministic and self._explorer is None:
+            self._explorer = self._make_explorer()
+        actor, how = (self._actor, {}) if deterministic or self._explorer is None else self._explorer
+        _, actions = actor.act(obs, how)
         return list(actions)
+
+    def _make_explorer(self) -> tuple[SoloActor, Mapping[str, Any]]:
+        """Return the collect mode of the policy, with the same network, and what the commander told it last."""
+        state = read_checkpoint(self._path)
+        model = getattr(self.policy, "_model", None)
+        policy: Any = create_policy(self.cfg.policy, model=model, enable_field=["collect", "command"])
+        policy.collect_mode.load_state_dict(state)
+        last = {"envstep": state.get("last_step", 0), "learner_step": state.get("last_iter", 0), "learner_done": True}
+        actor = SoloActor(policy.collect_mode, float_obs=True, keep_integers=True)
+        actor.reset()
+        return actor, policy.command_mode.get_setting_collect({**last, "priority_info": {}})
 
     def reset(self) -> None:
         """Start new episodes: reset the hidden states of a recurrent policy."""
         self._actor.reset()
+        if self._explorer is not None:
+            self._explorer[0].reset()
 
     def make_env(self, seed: int = 0) -> Any:
         """Return a launched manager of one evaluation env, normalized as in the training; `close` closes it."""
@@ -96,7 +123,12 @@ class TrainedPolicy:
 
 
 def load_policy(
-    exp: Path, checkpoint: str | None = None, seed: int = 0, env: Any = None, model: nn.Module | None = None
+    exp: Path,
+    checkpoint: str | None = None,
+    seed: int = 0,
+    env: Any = None,
+    model: nn.Module | None = None,
+    device: Any = None,
 ) -> TrainedPolicy:
     """Load the policy of a run.
 
@@ -106,8 +138,10 @@ def load_policy(
         seed: the seed of the package.
         env: an env instead of the run's, if the folder could not name that; see `train`.
         model: a network as the one that was passed to the pipeline, if the run had one of its own; it gets the weights.
+        device: where to compute, see `train`; by default as in the training, or on the CPU if there is no GPU.
 
     Raises:
+        ConfigError: there is no such device.
         FileNotFoundError: the folder contains no run, or the checkpoint does not exist.
         RuntimeError: the weights are those of another network.
 
@@ -117,12 +151,14 @@ def load_policy(
         array([1])
     """
     folder = RunFolder(exp)
-    return load_trained(pair_of(folder, env), folder.checkpoint(checkpoint), seed, model)
+    return load_trained(pair_of(folder, env, device), folder.checkpoint(checkpoint), seed, model)
 
 
-def pair_of(folder: RunFolder, env: Any) -> tuple[Any, Any]:
-    """Return the two configs of a run, with another env if one is given; see `load_policy`."""
+def pair_of(folder: RunFolder, env: Any, device: Any = None) -> tuple[Any, Any]:
+    """Return the two configs of a run, with another env or device if one is given; see `load_policy`."""
     main, create = folder.configs()
+    if device is not None:
+        main.policy.cuda = cuda_of(device)
     if env is not None:
         for key in ("env_id", "env", "kwargs"):
             main.env.pop(key, None)
@@ -137,7 +173,7 @@ def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0, model: nn.Modu
     cfg = compile_config(main, seed=seed, auto=True, create_cfg=with_command_mode(create), save_cfg=False)
     set_offline_stats(cfg.env, state.get(EXTRA, {}).get(OFFLINE_STATS))
     policy = build_policy(cfg, model, ["eval"])
-    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, model))
+    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, model), path)
 
 
 def evaluate_run(
@@ -147,17 +183,18 @@ def evaluate_run(
     seed: int | None = None,
     env: Any = None,
     model: nn.Module | None = None,
+    device: Any = None,
 ) -> EvalRecord:
     """Evaluate the policy of a run; see `load_policy`.
 
     Args:
         n_episode: the number of episodes; by default as in the run's evaluations.
         seed: the seed of the envs; by default that of the run, which begins with the episodes of its first evaluation.
-        env, model: see `load_policy`.
+        env, model, device: see `load_policy`.
     """
     folder = RunFolder(exp)
     how = {"load_path": folder.checkpoint(checkpoint), "n_episode": n_episode, "model": model}
-    return evaluate_pair(pair_of(folder, env), (folder.seed or 0) if seed is None else seed, **how)
+    return evaluate_pair(pair_of(folder, env, device), (folder.seed or 0) if seed is None else seed, **how)
 
 
 def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:

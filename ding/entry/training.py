@@ -18,7 +18,7 @@ from ding.config.config import resolve_class
 from ding.config.key_names import CLIPPING, KnownKeys
 from ding.config.main_settings import value_at
 from ding.config.read import put, with_arguments
-from ding.entry.checks import complete_model, model_parameters, refuse_unsaved
+from ding.entry.checks import complete_model, cuda_of, model_parameters, refuse_unsaved
 from ding.entry.curves import draw, read_curves
 from ding.entry.pipeline import with_command_mode
 from ding.entry.progress import say
@@ -31,8 +31,9 @@ from ding.envs.env.gymnasium_env import GymnasiumEnv, GymnasiumSource, env_secti
 from ding.envs.env.gymnasium_spaces import action_adapter, as_observation, is_bounded
 from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
 from ding.model.common.model_arguments import without_layers
+from ding.policy.base_policy import Policy
 from ding.policy.q_actor_critic import QActorCriticPolicy
-from ding.utils.config_helper import ConfigError, settings_of
+from ding.utils.config_helper import ConfigError, settings_of, worded
 from ding.utils.default_helper import one_time_warning
 from ding.utils.log_helper import shown
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
@@ -67,6 +68,7 @@ def train(
     num_envs: int | None = None,
     env_manager: str | None = None,
     model: Any = None,
+    device: Any = None,
     eval_episodes: int | None = None,
     recipe: bool | str = True,
     parallel: bool | int = False,
@@ -88,7 +90,8 @@ def train(
             `module:name`; a pair of such a class, function or name and a dict of its arguments; a spec of gymnasium, or
             an env that has one, from which envs are made. The run's folder refers to a class or function by name, so it
             must be at the top level of a module or script.
-        env_steps, iterations: the number of env steps or iterations after which training ends.
+        env_steps, iterations: the number of env steps or iterations after which no new round of collecting and training
+            begins: a run has up to one collection more, which is `n_sample` steps.
         stop_value: the mean return of an evaluation at which training ends.
         seed: the seed of everything random in the run.
         num_envs: the number of envs that collect in parallel; by default the recipe's, else as many as the policy's
@@ -99,6 +102,8 @@ def train(
             of it and a dict of its arguments; or a module. A class or function gets `obs_shape`, `action_shape` and
             `action_space` if it has such arguments. The folder cannot name a module, so that `Training.load` needs it
             again. A dict has values of `policy.model` for the policy's own network.
+        device: where to compute: `cpu`, `cuda`, one GPU as `cuda:1`, or `auto` for a GPU if there is one; by default
+            the CPU.
         eval_episodes: the number of episodes of an evaluation; by default the recipe's, else 10.
         recipe: False for the policy's defaults; or the name of a recipe, which may be for other envs.
         parallel: whether to run learner and collectors in their own processes; an int is the number of collectors,
@@ -113,8 +118,9 @@ def train(
             TorchRL, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
     Raises:
-        ConfigError: nothing ends the training, a setting is unknown, ambiguous or without effect, a value is not
-            allowed, the env or the model is a lambda or a local class, or there is no such recipe for the policy.
+        ConfigError: nothing ends the training, a setting is unknown, ambiguous or not read by parallel training, a
+            value is not allowed, the env or the model is a lambda or a local class, or there is no such recipe or
+            device.
         KeyError: the policy is not registered.
         TypeError: `env` or `model` has none of the forms above.
 
@@ -124,7 +130,8 @@ def train(
         >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
     """
     if env_steps is None and iterations is None and stop_value is None:
-        raise ConfigError("nothing ends the training: give env_steps, iterations or stop_value")
+        ends = worded("env_steps, iterations or stop_value", "--env-steps, --train-iter or --stop-value")
+        raise ConfigError(f"nothing ends the training: give {ends}")
     section = env_section_of(env)
     taken = _recipe(policy, section, recipe)
     pair = _of_policy(policy, section, num_envs, env_manager) if taken is None else _of_recipe(taken, section, num_envs)
@@ -134,6 +141,8 @@ def train(
     _set_env(pair, env_manager, eval_episodes, stop_value)
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
     before = copy.deepcopy(main)
+    if device is not None:
+        main.policy.cuda = cuda_of(device)
     _change(pair, model, {} if config is None else config, settings)
     main.env = with_arguments(main).env
     network = model if isinstance(model, nn.Module) else None
@@ -144,7 +153,8 @@ def train(
     with contextlib.nullcontext() if network is None else contextlib.suppress(ConfigError):
         complete_model(main, create)  # of a module, what policies read: the kind of actions, and their shape
     if taken is not None:
-        say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False leaves it out.")
+        without = worded("recipe=False", "--recipe none")
+        say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); {without} leaves it out.")
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
     how: dict[str, Any] = {limit: number for limit, number in limits.items() if number is not None}
     if on_evaluation is not None:
@@ -187,14 +197,16 @@ class Training:
         self._trained: _Trained | None = None
 
     @classmethod
-    def load(cls, folder: Path, env: Any = None, model: nn.Module | None = None) -> Training:
+    def load(cls, folder: Path, env: Any = None, model: nn.Module | None = None, device: Any = None) -> Training:
         """Return the training of a folder, which a pipeline or `ding train` may have made, too.
 
         Args:
             env: an env instead of the run's, if the folder could not name that; see `train`.
             model: a network as the one that was trained, if the run was given a module; it gets the weights.
+            device: where to compute, see `train`; by default as in the training, or on the CPU if there is no GPU.
 
         Raises:
+            ConfigError: there is no such device.
             FileNotFoundError: the folder contains no run.
 
         Example:
@@ -202,7 +214,7 @@ class Training:
             >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
         """
         run = RunFolder(folder)
-        return cls(pair_of(run, env), run.seed or 0, model=model)
+        return cls(pair_of(run, env, device), run.seed or 0, model=model)
 
     def __repr__(self) -> str:
         return f"Training({self.folder!r})"
@@ -212,25 +224,48 @@ class Training:
         """The outcome: a dict of `stop` (the stop value was reached), `env_step`, `train_iter` and `eval_value`."""
         return RunFolder(self.folder).result()
 
-    def predict(self, obs: Any) -> Any:
-        """Return the greedy action of the best checkpoint, as `env.step` takes it.
+    @property
+    def policy(self) -> Policy:
+        """The policy with the weights of the best checkpoint, whose `eval_mode` acts greedily; see `predict`."""
+        policy: Policy = self._loaded().policy.policy
+        return policy
+
+    @property
+    def curve(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The learning curve: arrays [N] of `env_step`, `train_iter` and `mean_return` of the N evaluations.
+
+        Example:
+            >>> pandas.DataFrame(training.curve).plot("env_step", "mean_return")  # doctest: +SKIP
+        """
+        found = [record for record in RunFolder(self.folder).evaluations() if record["returns"]]
+        counts = {key: np.array([record[key] for record in found], np.int64) for key in ("env_step", "train_iter")}
+        return {**counts, "mean_return": np.array([np.mean(record["returns"]) for record in found], np.float64)}
+
+    def predict(self, obs: Any, deterministic: bool = True) -> Any:
+        """Return the action of the best checkpoint, as `env.step` takes it.
 
         Args:
             obs: an observation of the env, or a batch [B, *obs_shape] of them, also in dicts. The actions [B, ...] of a
                 batch are those of envs 0 to B - 1, between which a recurrent policy distinguishes. See `reset`.
+            deterministic: whether to act greedily, as in evaluations; otherwise the action is sampled, or explores, as
+                in collections at the end of the training.
         """
-        if self._trained is None:
-            self._trained = self._load()
-        shape, part = _shapes(self._trained.spaces[0]), obs
+        trained = self._loaded()
+        shape, part = _shapes(trained.spaces[0]), obs
         while isinstance(part, Mapping):
             key = next(iter(part))
             part, shape = part[key], shape[key]
         if np.ndim(part) == len(shape):
-            return self._trained.adapt(self._trained.policy.predict(as_observation(obs)))
-        if len(part) > self._trained.envs:
-            self._trained = self._load(envs=len(part))
-        actions = self._trained.policy.predict_batch(as_observation(obs))
-        return np.stack([self._trained.adapt(action) for action in actions])
+            return trained.adapt(trained.policy.predict(as_observation(obs), deterministic))
+        if len(part) > trained.envs:
+            trained = self._trained = self._load(envs=len(part))
+        actions = trained.policy.predict_batch(as_observation(obs), deterministic)
+        return np.stack([trained.adapt(action) for action in actions])
+
+    def _loaded(self) -> _Trained:
+        if self._trained is None:
+            self._trained = self._load()
+        return self._trained
 
     def reset(self) -> None:
         """Begin new episodes, which makes a recurrent policy forget its hidden states."""
@@ -316,8 +351,9 @@ class _Trained(NamedTuple):
         cls, checkpoint: str, pair: tuple[EasyDict, EasyDict], seed: int, envs: int, model: nn.Module | None
     ) -> _Trained:
         main, create = pair
-        if "env_num" in main.policy.get("eval", {}):
-            main.policy.eval.env_num = envs
+        for mode in ("collect", "eval"):
+            if "env_num" in main.policy.get(mode, {}):
+                main.policy[mode].env_num = envs
         policy = load_trained((main, create), checkpoint, seed, model)
         is_gymnasium, is_scaled = create.env.get("type") == "gymnasium", bool(main.env.get("act_scale", False))
         if is_gymnasium and create.env_manager.get("type") not in _BATCH_MANAGERS:
@@ -349,7 +385,9 @@ def _recipe(policy: str, section: Mapping[str, Any], choice: bool | str) -> Reci
         return find_recipe(policy, section.get("env_id")) if choice else None
     recipe = recipe_named(choice)
     if recipe.policy != policy:
-        raise ConfigError(f"recipe = {choice!r} is not allowed with policy = {policy!r}: it is for {recipe.policy!r}")
+        raise ConfigError(
+            f"the recipe {choice!r} is not allowed with the policy {policy!r}: it is for {recipe.policy!r}"
+        )
     return recipe
 
 

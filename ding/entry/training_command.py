@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +12,13 @@ from typing import Any
 import click
 
 from ding.config.read import change, read_config, read_config_directly, read_config_with_system
-from ding.entry.serial_entry import pipeline_named, pipeline_of
+from ding.entry.checks import cuda_of
+from ding.entry.run_folder import RunFolder
+from ding.entry.serial_entry import kind_of_pipeline, pipeline_for, pipeline_named, pipeline_of
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
 from ding.utils.config_helper import ConfigError
+from ding.utils.state_folder import FOLDER, StateError, StateFolder
 
 # How long a training may take to end on request: it saves its state between two rounds, or after 15 seconds.
 _END_S = 20.0
@@ -85,6 +89,7 @@ def train_config(
     exp_name: str | None = None,
     train_iter: int | None = None,
     env_step: int | None = None,
+    device: str | None = None,
     **how: Any,
 ) -> None:
     """Train with a config file.
@@ -104,11 +109,52 @@ def train_config(
         change(configs[0], setting)
     if exp_name is not None:
         configs[0]["exp_name"] = exp_name
+    if device is not None:
+        change(configs[0], f"policy.cuda={cuda_of(device)}")
     limits = {"max_train_iter": train_iter, "max_env_step": env_step}
     if mode == "serial_offline" and limits.pop("max_env_step") is not None:
         raise ConfigError("--env-step has no effect on training from a data set; use --train-iter")
     given = {name: limit for name, limit in limits.items() if limit is not None}
     pipeline_named(mode)(configs, seed=seed, **given, **how)
+
+
+def resume_run(
+    folder: str, train_iter: int | None = None, env_step: int | None = None, device: str | None = None, **how: Any
+) -> None:
+    """Resume the serial run in `folder` with the config and the limits that are stored there.
+
+    Args:
+        train_iter, env_step: other limits than those of the run.
+        how: further arguments of the pipeline.
+
+    Raises:
+        ConfigError: the run had objects that no file can hold, or is a parallel one.
+        FileNotFoundError: the folder contains no run.
+        StateError: there is no state to resume from.
+    """
+    run, states = RunFolder(folder), list(StateFolder(os.path.join(folder, FOLDER)).states())
+    if run.is_parallel:
+        raise ConfigError(f"{folder} has a parallel run: start it as before, with its config file and --resume")
+    if not states:
+        raise StateError(f"there is no state in {folder!r} to resume from; start the run again as before")
+    arguments = states[-1].about.get("arguments", {})
+    if arguments.get("objects"):
+        raise ConfigError(
+            f"the run in {folder} had {', '.join(arguments['objects'])} of its own, which its folder cannot hold: "
+            "start its script again, with resume=True"
+        )
+    main, create = run.configs()
+    if device is not None:
+        main.policy.cuda = cuda_of(device)
+    given = {"max_train_iter": train_iter, "max_env_step": env_step}
+    limits = {**arguments.get("limits", {}), **{name: limit for name, limit in given.items() if limit is not None}}
+    kind = kind_of_pipeline(main, create)
+    if kind == "serial_offline":
+        limits.pop("max_env_step", None)
+        pipeline_named(kind)((main, create), seed=run.seed or 0, resume=True, **limits, **how)
+        return
+    how["evaluates_end"] = arguments.get("evaluates_end", False)
+    pipeline_for(main, create)((main, create), seed=run.seed or 0, resume=True, **limits, **how)
 
 
 def exp_name_of(path: str, settings: Sequence[str] = ()) -> str:

@@ -29,6 +29,7 @@ from ding.utils.import_helper import missing_package
 SPACE = "search_space"  # in a config file
 _STUDY, _JOURNAL, _CONFIG, _PLOT = "tune", "study.log", "best_config.py", "tuning.png"
 _WARM_UP = 5  # number of trials that are not pruned
+_REFUSED = 3  # if this number of first trials have settings that are not allowed, the study ends
 _FORMS = "a list of choices that JSON can hold, or (low, high) or (low, high, 'log') for numbers"
 
 Report = Callable[[int, float], bool | None]
@@ -69,8 +70,9 @@ def tune(
     """Search for the settings of a policy with the best mean return on an env.
 
     A trial trains with each of the seeds; its value is the mean return of the last evaluations. The training with the
-    first seed ends early if its returns are worse than the median of earlier trials at the same evaluation. A study
-    continues where it stopped, even if it was killed, and several processes may share its folder.
+    first seed ends early if its returns are worse than the median of earlier trials at the same evaluation. A trial
+    that diverges, or whose settings are not allowed, has failed, and the search goes on. A study continues where it
+    stopped, even if it was killed, and several processes may share its folder.
 
     Args:
         policy, env: see `train`.
@@ -83,7 +85,8 @@ def tune(
         how: further arguments of `train`, such as `env_steps`.
 
     Raises:
-        ConfigError: a range or a setting is not allowed, or the study in the folder searches in another space.
+        ConfigError: a range is not allowed, the settings of the first three trials are not, or the study in the folder
+            searches in another space.
         FloatingPointError: all trials have diverged.
         ImportError: the package optuna is not installed.
 
@@ -178,27 +181,30 @@ def _search(
         pruner=optuna.pruners.MedianPruner(_WARM_UP) if prune else optuna.pruners.NopPruner(),
     )
     _check_same(study, space, folder)
+    refused = 0
     while len(_finished(optuna, study)) < trials:
-        try:
-            _try(optuna, study, run, space, seeds, folder)
-        except ConfigError:
-            if len(study.trials) == 1:  # the space may be corrected
-                optuna.delete_study(study_name=_STUDY, storage=storage)
-            raise
+        failure = _try(optuna, study, run, space, seeds, folder)
+        refused = refused + 1 if isinstance(failure, ConfigError) else 0
+        if failure is not None and refused == min(_REFUSED, trials) == len(study.trials):
+            optuna.delete_study(study_name=_STUDY, storage=storage)  # the space may be corrected
+            raise failure
     finished = _finished(optuna, study)
     if not study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)):
         raise FloatingPointError(
-            f"none of the {len(finished)} trials in {folder} has reached a mean return: their losses or returns are NaN"
+            f"none of the {len(finished)} trials in {folder} has reached a mean return: their losses or returns are "
+            "NaN, or their settings are not allowed"
         )
     best = study.best_trial
     config = os.path.join(folder, _CONFIG)
-    _draw(finished, list(space), os.path.join(folder, _PLOT))
+    _draw(finished, space, os.path.join(folder, _PLOT))
     say(f"The best of {len(finished)} trials: mean return {best.value:.1f} with {best.params}. Config: {config}")
     return Tuning(folder, dict(best.params), float(best.value), config, len(finished))
 
 
-def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: Sequence[int], folder: str) -> None:
-    """Train with the values of a new trial, and report the result to the study."""
+def _try(
+    optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: Sequence[int], folder: str
+) -> Exception | None:
+    """Train with the values of a new trial, report the result to the study, and return the error of one that failed."""
     trial = study.ask()
     # By its number, so that neither a study that continues nor two processes that begin together draw anything twice.
     study.sampler = optuna.samplers.TPESampler(seed=int(seeds[0]) + trial.number)
@@ -223,21 +229,22 @@ def _try(optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: S
             run_folder, pair = run(values, seed, place, report if seed == seeds[0] else None)
         except Exception as e:  # the study must know of the end of a trial
             _fail(optuna, study, trial, e)
-            if not isinstance(e, FloatingPointError):  # as a learning rate that is too high causes it
+            if not isinstance(e, FloatingPointError | ConfigError):  # a learning rate that is too high; a bad choice
                 raise
-            return
+            return e
         if is_pruned:
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-            return
+            return None
         reached.append(RunFolder(run_folder).result()["eval_value"])
     if None in reached or not np.isfinite(reached).all():
         _fail(optuna, study, trial, f"its mean returns are {reached}")
-        return
+        return None
     study.tell(trial, float(np.mean(reached)))
     if study.best_trial.number == trial.number:
         main, create = pair
         main.exp_name = f"{os.path.basename(os.path.normpath(folder))}_best"
         save_pair(main, create, os.path.join(folder, _CONFIG))
+    return None
 
 
 def _fail(optuna: Any, study: Any, trial: Any, reason: object) -> None:
@@ -323,28 +330,40 @@ def _optuna() -> Any:
     return optuna
 
 
-def _draw(trials: Sequence[Any], names: Sequence[str], path: str) -> None:
-    """Draw the value of each trial, and the values by each setting, if matplotlib is installed."""
+def _draw(trials: Sequence[Any], space: Mapping[str, Any], path: str) -> None:
+    """Draw the value of each trial, and the values by each setting, if matplotlib is installed.
+
+    A setting that is searched on a logarithmic scale has such an axis.
+    """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import NullFormatter
     except ImportError:
         say("No plot: drawing needs the extra [plot] of ding.")
         return
     done = [trial for trial in trials if trial.value is not None and trial.state.name == "COMPLETE"]
     values = [trial.value for trial in done]
-    figure = Figure(figsize=(4 * (len(names) + 1), 3.5), layout="constrained")
-    first, *others = np.atleast_1d(figure.subplots(1, len(names) + 1, sharey=True))
+    figure = Figure(figsize=(4 * (len(space) + 1), 3.5), layout="constrained")
+    first, *others = np.atleast_1d(figure.subplots(1, len(space) + 1, sharey=True))
     first.plot([trial.number for trial in done], values, "o", label="trials")
     first.step([trial.number for trial in done], np.maximum.accumulate(values), where="post", label="best so far")
     first.set_xlabel("trial")
     first.set_ylabel("mean return")
-    first.legend(frameon=False)
-    for axes, name in zip(others, names, strict=True):
+    first.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))  # above the axes
+    for axes, (name, spec) in zip(others, space.items(), strict=True):
         there = [(trial.params[name], trial.value) for trial in done if name in trial.params]
-        is_number = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x, _ in there)
-        axes.plot([x if is_number else str(x) for x, _ in there], [y for _, y in there], "o")
-        if is_number and all(x > 0 for x, _ in there) and max(x for x, _ in there) > 30 * min(x for x, _ in there):
-            axes.set_xscale("log")
+        if isinstance(spec, list):
+            choices = [str(choice) for choice in _choices(spec)]
+            axes.plot([choices.index(str(x)) for x, _ in there], [y for _, y in there], "o", clip_on=False)
+            axes.set_xticks(range(len(choices)), choices)
+        else:
+            numbers = [x for x, _ in there]
+            axes.plot(numbers, [y for _, y in there], "o", clip_on=False)
+            if len(spec) == 3:
+                axes.set_xscale("log")
+                axes.xaxis.set_minor_formatter(NullFormatter())
+            ends = [*spec[:2], *numbers]  # a study may continue with another range
+            axes.set_xlim(min(ends), max(ends))
         axes.set_xlabel(name)
     with atomic_write(path, "wb") as f:
         figure.savefig(f, format="png", dpi=120)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -102,6 +102,37 @@ class ValueNorm(RunningMeanStd):
         self.merge(mean, max(squares / number - mean * mean, 0.0), number)
 
 
+class KLLimit:
+    """The end of the epochs on a collection once the policy has moved too far from the one that collected.
+
+    As in Stable-Baselines3, that is a divergence of more than 1.5 times `learn.target_kl` (None for no limit) in a
+    minibatch, estimated as 'k3' of `kl_estimate` before a step on it. A step on the first minibatch is always taken.
+    Several ranks compare their mean.
+
+    Attributes:
+        is_reached: whether that is the case.
+
+    Example:
+        >>> limit = KLLimit(target=0.01, all_ranks=False)
+        >>> [limit.check([torch.tensor(divergence)]) for divergence in (0.0, 0.015, 0.016)]
+        [False, False, True]
+    """
+
+    def __init__(self, target: float | None, all_ranks: bool) -> None:
+        self._target, self._all_ranks, self._is_first = target, all_ranks, True
+        self.is_reached = False
+
+    def check(self, divergences: Iterable[Tensor]) -> bool:
+        """Return `is_reached`, given the divergence 0-d of each part of the actions in a minibatch."""
+        if self._target is not None and not self._is_first:
+            divergence = float(sum(map(float, divergences)))
+            if self._all_ranks:
+                divergence = allreduce_data(divergence, "avg")
+            self.is_reached = divergence > 1.5 * self._target
+        self._is_first = False
+        return self.is_reached
+
+
 class StochasticPolicy(BatchPolicy):
     """Base of policies that sample actions from a distribution given by the model's `logit`.
 
@@ -135,7 +166,11 @@ class StochasticPolicy(BatchPolicy):
     # --- learn on policy ---
 
     def _learn_epoch(
-        self, batch: OnPolicyData, keys: Sequence[str], loss: Callable[[Any, dict[str, Any]], tuple[Tensor, Any]]
+        self,
+        batch: OnPolicyData,
+        keys: Sequence[str],
+        loss: Callable[[Any, dict[str, Any]], tuple[Tensor, Any]],
+        is_too_far: Callable[[Any], bool] | None = None,
     ) -> tuple[list[Any], list[Tensor]]:
         """Take one step on each of the shuffled minibatches of a collection.
 
@@ -144,6 +179,7 @@ class StochasticPolicy(BatchPolicy):
         Args:
             keys: the columns of a minibatch, beside the observations.
             loss: returns the loss of a minibatch from the model's output, and what to log.
+            is_too_far: returns, from what is logged of a minibatch, whether to end the epoch before a step on it.
 
         Returns:
             What `loss` returned to log of each step, and the norms of the gradients, if `learn.grad_norm` limits them.
@@ -160,6 +196,8 @@ class StochasticPolicy(BatchPolicy):
             output = self._learn_model.forward(model_input(minibatch["obs"], mode.dtype), **self._collect_kwargs)
             mask_logits(output)
             total, values = loss(output, minibatch)
+            if is_too_far is not None and is_too_far(values):
+                break
             norms.append(self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=max_norm))
             logged.append(values)
         return logged, norms
@@ -189,7 +227,7 @@ class ActorCriticPolicy(StochasticPolicy):
         },
         StochasticPolicy.settings,
     )
-    _optional_parts: ClassVar[tuple[str, ...]] = ("value_norm", "lr_scheduler")
+    _optional_parts: ClassVar[tuple[str, ...]] = ("value_norm",)
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor_critic"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _output_keys: Sequence[str] = ("action", "logit", "value")

@@ -15,13 +15,15 @@ from torch import nn
 from ding.model.common.model_factory import constructor_of, create_model, parameters_of
 from ding.policy import modes
 from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.settings import GLOSSARY, check_settings, setting
+from ding.policy.settings import GLOSSARY, check_settings, gpu, setting
 from ding.policy.training_step import ModuleModes, PolicySteps, act_by_env
 from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
+from ding.torch_utils.optimizer_helper import LearningRateSchedule
 from ding.utils.batch_methods import accepts_pieces, adapts_batch, plain_transition
 from ding.utils.config_helper import (
+    NO_DEFAULT,
     ConfigError,
     Configurable,
     Setting,
@@ -98,7 +100,7 @@ class Policy(PolicySteps, Configurable, ABC):
     settings: ClassVar[Settings] = Settings(
         {
             "on_policy": Setting(False, doc="Use each collected batch once, without a replay buffer."),
-            "cuda": Setting(False, boolean, "Compute on a GPU, if one is available."),
+            "cuda": Setting(False, gpu, "Compute on a GPU, if one is available, or on the one named, as `'cuda:1'`."),
             "multi_gpu": Setting(False, boolean, "Train replicas of one model in several processes."),
             "bp_update_sync": Setting(True, doc="Average gradients after, not during the backward pass."),
             "traj_len_inf": Setting(False, doc="Cut samples out of whole episodes."),
@@ -121,7 +123,7 @@ class Policy(PolicySteps, Configurable, ABC):
 
     # Keys of `_learn_parts` that states of DI-engine, or of earlier versions, lack. Without its state, a target network
     # begins as the online one.
-    _optional_parts: ClassVar[tuple[str, ...]] = ("lr_scheduler",)
+    _optional_parts: ClassVar[tuple[str, ...]] = ()
 
     # Attributes that learning saves, too, by name without the leading underscore. States of DI-engine lack them.
     _learn_values: ClassVar[tuple[str, ...]] = ()
@@ -218,7 +220,7 @@ class Policy(PolicySteps, Configurable, ABC):
         multi_gpu = bool(self._cfg.multi_gpu) and learns
         self._rank = get_rank() if multi_gpu else 0
         if self._cuda:
-            self._device = f"cuda:{self._rank % torch.cuda.device_count()}"
+            self._device = self._gpu()
             if multi_gpu:
                 torch.cuda.set_device(self._device)
             model.to(self._device)
@@ -226,6 +228,23 @@ class Policy(PolicySteps, Configurable, ABC):
             self._bp_update_sync = self._cfg.bp_update_sync
             self._init_multi_gpu_setting(model, self._bp_update_sync)
         self._model = model
+
+    def _gpu(self) -> str:
+        """Return the name of the GPU that the config names, or of the one of this rank.
+
+        Raises:
+            ConfigError: there is no such GPU, or each of several ranks has one of its own.
+        """
+        name, count = self._cfg.cuda, torch.cuda.device_count()
+        if not isinstance(name, str):
+            return f"cuda:{self._rank % count}"
+        if self._cfg.multi_gpu:
+            raise ConfigError(
+                f"policy.cuda = {name!r} is not allowed with multi_gpu, where each rank has a GPU: set True"
+            )
+        if int(name.removeprefix("cuda:")) >= count:
+            raise ConfigError(f"policy.cuda = {name!r} does not exist: there are cuda:0 to cuda:{count - 1}")
+        return name
 
     @staticmethod
     def _has_gpu() -> bool:
@@ -274,12 +293,13 @@ class Policy(PolicySteps, Configurable, ABC):
     @property
     def learn_mode(self) -> modes.learn_function:
         """The functions a learner uses."""
-        forward, mixed = self._forward_learn, self._mixed_precision
+        is_scheduled = isinstance(self._lr_scheduler, LearningRateSchedule)
+        forward, mixed = self._forward_scheduled if is_scheduled else self._forward_learn, self._mixed_precision
         return modes.learn_function(
             forward if mixed is None else mixed.wrap(forward),
             self._reset_learn,
             self.__repr__,
-            self._monitor_vars_learn,
+            self._monitor_vars_scheduled if is_scheduled else self._monitor_vars_learn,
             self._get_attribute,
             self._set_attribute,
             self._state_dict_learn,
@@ -380,6 +400,24 @@ class Policy(PolicySteps, Configurable, ABC):
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss"]
 
+    # --- the schedule of the learning rates ---
+
+    def _get_follows_progress(self) -> bool:
+        """Return whether training steps need the attribute `progress_remaining`."""
+        schedule = self._lr_scheduler
+        return isinstance(schedule, LearningRateSchedule) and schedule.follows_progress
+
+    def _forward_scheduled(self, data: Any, *args: Any, **kwargs: Any) -> dict[str, Any] | list[dict[str, Any]]:
+        """Learn at the rates of the schedule, which then takes a step."""
+        self._lr_scheduler.begin(self._progress_remaining)
+        output = self._forward_learn(data, *args, **kwargs)
+        self._lr_scheduler.step()
+        return output
+
+    def _monitor_vars_scheduled(self) -> list[str]:
+        names = self._monitor_vars_learn()
+        return [*(name for _, name in self._optimizer_names.values() if name not in names), *names]
+
     # --- state ---
 
     def state_dict(self) -> dict[str, Any]:
@@ -417,7 +455,8 @@ class Policy(PolicySteps, Configurable, ABC):
     def _load_state_dict_learn(self, state_dict: dict[str, Any]) -> None:
         if "target_model" in self._optional_parts:
             state_dict = with_target(state_dict)
-        load_parts(self._learn_parts(), state_dict, self._optional_parts, parameter_names(self._model))
+        optional = (*self._optional_parts, "lr_scheduler")
+        load_parts(self._learn_parts(), state_dict, optional, parameter_names(self._model))
         if self._target_net is not None:
             self._target_model.reset(target_update_count=state_dict.get("target_update_count"))
         for name in self._learn_values:
@@ -446,6 +485,15 @@ class BatchPolicy(Policy):
     of `_forward_learn`.
     """
 
+    settings: ClassVar[Settings] = Settings(
+        {
+            "learn.lr_scheduler": NO_DEFAULT,
+            "learn.lr_scheduler.epoch_num": NO_DEFAULT,
+            "learn.lr_scheduler.min_lr_lambda": NO_DEFAULT,
+        },
+        Policy.settings,
+    )
+
     # Keyword arguments of the model's forward when collecting and evaluating.
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {}
@@ -460,6 +508,14 @@ class BatchPolicy(Policy):
     _uses_nstep: bool = False
 
     # --- learn ---
+
+    def __init__(self, cfg: EasyDict, model: nn.Module | None = None, enable_field: list[str] | None = None) -> None:
+        super().__init__(cfg, model, enable_field)
+        schedule = setting(cfg, "learn.lr_scheduler")
+        if "learn" in self._enable_field and schedule is not None and self._lr_scheduler is None:
+            parts = self._learn_parts().values()
+            optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
+            self._lr_scheduler = LearningRateSchedule(optimizers, schedule)
 
     def _check_learning(self) -> None:
         learns, updates = getattr(self._forward_learn, "__func__", None), getattr(self._update, "__func__", None)
@@ -478,10 +534,7 @@ class BatchPolicy(Policy):
         learned = self._update(batch)
         if self._target_net is not None:
             self._target_model.update(self._learn_model)
-        info = {**self._learning_rates(), **learned.to_numbers()}
-        if self._lr_scheduler is not None:
-            self._lr_scheduler.step()
-        return info
+        return {**self._learning_rates(), **learned.to_numbers()}
 
     def _prepare(self, data: Any) -> Any:
         """Collate the samples on the device of the model."""

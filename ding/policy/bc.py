@@ -15,7 +15,7 @@ from ding.policy.base_policy import BatchPolicy
 from ding.policy.dqn import head_actions
 from ding.policy.settings import positive
 from ding.policy.training_step import Learned
-from ding.utils.config_helper import Setting, Settings, anything, boolean, integer, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, anything, boolean, integer, number, one_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LOSSES = {"l1_loss": F.l1_loss, "mse_loss": F.mse_loss}
@@ -87,6 +87,10 @@ class BehaviourCloningPolicy(BatchPolicy):
         learn = self._cfg.learn
         self._optimizer = _make_optimizer(self._model, learn)
         self._schedule = None
+        if learn.lr_decay and learn.get("lr_scheduler") is not None:
+            raise ConfigError(
+                "learn.lr_decay = True is not allowed with learn.lr_scheduler; set one of the two schedules"
+            )
         if learn.lr_decay:
             self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, lambda epoch: _share(epoch, learn))
         self._learn_model = self._wrapped("base")

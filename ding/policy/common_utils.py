@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -245,31 +244,6 @@ def single_env_forward_wrapper_ttorch(forward_fn: Callable[..., Any], cuda: bool
         return forward_fn(batched).action.squeeze(0).cpu().numpy()
 
     return forward
-
-
-def linear_lr_scheduler(
-    optimizer: torch.optim.Optimizer, settings: Mapping[str, Any] | None
-) -> torch.optim.lr_scheduler.LambdaLR | None:
-    """Lower the rate of `optimizer` linearly to `min_lr_lambda` times its start within `epoch_num` steps.
-
-    `settings` is `{'epoch_num': ..., 'min_lr_lambda': ...}`, or None for no schedule: then the result is None, too.
-
-    Raises:
-        ConfigError: one of the two is missing.
-    """
-    if settings is None:
-        return None
-    missing = {"epoch_num", "min_lr_lambda"} - set(settings)
-    if missing:
-        raise ConfigError(
-            f"learn.lr_scheduler = {dict(settings)} is not allowed; it needs {', '.join(sorted(missing))}"
-        )
-    ratio = partial(_lr_ratio, float(settings["epoch_num"]), float(settings["min_lr_lambda"]))
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, ratio)
-
-
-def _lr_ratio(epochs: float, minimum: float, epoch: int) -> float:
-    return max(1.0 - epoch * (1.0 - minimum) / epochs, minimum)
 
 
 def set_noise_mode(module: nn.Module, noise_enabled: bool) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import linear_lr_scheduler, set_noise_mode
+from ding.policy.common_utils import set_noise_mode
 from ding.policy.settings import setting
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
@@ -107,8 +107,6 @@ class DQNPolicy(BatchPolicy):
             "learn.grad_clip_type": None,
             "learn.grad_clip_value": None,
             "learn.lr_scheduler": None,
-            "learn.lr_scheduler.epoch_num": NO_DEFAULT,
-            "learn.lr_scheduler.min_lr_lambda": NO_DEFAULT,
             "collect.n_sample": 8,
             "collect.unroll_len": 1,
             "eval": {},
@@ -155,7 +153,6 @@ class DQNPolicy(BatchPolicy):
             clip_value=learn.get("grad_clip_value"),
             **self._adam_options(),
         )
-        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.get("lr_scheduler"))
 
     def _adam_options(self) -> dict[str, Any]:
         """Return further options of the optimizer."""

@@ -25,6 +25,14 @@ def takes_state(policy: Any) -> bool:
     return _attribute_of(policy, "forward_takes_state")
 
 
+def follows_progress(policy: Any) -> bool:
+    """Return whether training steps of a mode need the attribute `progress_remaining`."""
+    try:
+        return bool(policy.get_attribute("follows_progress"))
+    except (AttributeError, LookupError, NotImplementedError):  # no mode of a `Policy`
+        return False
+
+
 def _attribute_of(policy: Any, name: str) -> bool:
     try:
         return bool(policy.get_attribute(name))

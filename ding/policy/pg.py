@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ding.policy.actor_critic import StochasticPolicy
+from ding.policy.actor_critic import KLLimit, StochasticPolicy
 from ding.policy.common_utils import is_end, stack_column
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import initialise_actor_critic
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.adder import get_train_sample
-from ding.rl_utils.ppo import clipped_surrogate
+from ding.rl_utils.ppo import clipped_surrogate, kl_estimate
 from ding.rl_utils.returns import gae, gae_data, weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
@@ -54,15 +54,23 @@ class EpisodePolicy(StochasticPolicy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Learn from the samples of whole episodes, and return the values to log of each optimizer step."""
         batch, rows = self._prepare(data), []
+        limit = KLLimit(self._cfg.learn.get("target_kl"), all_ranks=self._cfg.multi_gpu)
         for _ in range(self._cfg.learn.get("epoch_per_collect", 1)):
-            logged, norms = self._learn_epoch(batch, self._minibatch_keys, self._loss)
+            logged, norms = self._learn_epoch(
+                batch, self._minibatch_keys, self._loss, lambda logged: limit.check(logged[-1:])
+            )
             rows += [torch.stack([*row, norm]).detach() for row, norm in zip(logged, norms, strict=True)]
+            if limit.is_reached:
+                break
         names, rates = self._monitor_vars_learn()[1:], self._learning_rates()
         # Policies that clip in the optimizer do not log the norm.
         return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.stack(rows).tolist()]
 
     def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
-        """Return the loss of a minibatch and the values to log, in the order of `_monitor_vars_learn`."""
+        """Return the loss of a minibatch and the values to log, in the order of `_monitor_vars_learn`.
+
+        With `target_kl` the last one is the divergence from the policy that collected.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define _loss")
 
     @accepts_pieces
@@ -169,6 +177,7 @@ class PPOPGPolicy(EpisodePolicy):
             "learn.learning_rate": 3e-4,
             "learn.entropy_weight": 0.0,
             "learn.clip_ratio": 0.2,
+            "learn.target_kl": NO_DEFAULT,
             "learn.ppo_param_init": True,
             "learn.grad_clip_type": "clip_norm",
             "learn.grad_clip_value": 0.5,
@@ -212,4 +221,6 @@ class PPOPGPolicy(EpisodePolicy):
         logged = [total, surrogate.loss, entropy, surrogate.approx_kl, surrogate.clipfrac]
         if self._cfg.action_space == "continuous":
             logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]
+        if learn.get("target_kl") is not None:
+            logged.append(kl_estimate(-surrogate.log_ratio, "k3"))
         return total, logged

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
 from ding.model.template.vac import MAVAC
 from ding.model.wrapper.model_wrappers import mask_logits
-from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
-from ding.policy.common_utils import linear_lr_scheduler
+from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy, KLLimit
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.ppo import (
@@ -99,10 +98,9 @@ class PPOPolicy(ActorCriticPolicy):
             "learn.epoch_per_collect": 10,
             "learn.learning_rate": 3e-4,
             "learn.lr_scheduler": None,
-            "learn.lr_scheduler.epoch_num": Setting(doc="Number of collections of the decay."),
-            "learn.lr_scheduler.min_lr_lambda": NO_DEFAULT,
             "learn.entropy_weight": 0.0,
             "learn.clip_ratio": 0.2,
+            "learn.target_kl": NO_DEFAULT,
             "learn.dual_clip": Setting(None, _above_one, "Bound of the objective for negative advantages."),
             "learn.adv_norm": True,
             "learn.value_norm": True,
@@ -160,7 +158,6 @@ class PPOPolicy(ActorCriticPolicy):
         )
         if isinstance(self._model, MAVAC):
             self._optimizer.accept_order(_original_order(self._model))
-        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.lr_scheduler)
         self._learn_model = self._wrapped("base")
         self._pretrained_model: nn.Module | None = None
         if learn.pretrained_model_path is not None:
@@ -171,16 +168,22 @@ class PPOPolicy(ActorCriticPolicy):
     def _forward_learn(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Run `epoch_per_collect` epochs of minibatches on the samples of a collection, in trajectory order.
 
-        The result has the values to log of each optimizer step.
+        With `target_kl` they end early, see `KLLimit`. The result has the values to log of each optimizer step.
         """
         batch, loss, rows = self._prepare(data), self._loss(), []
+        limit = KLLimit(self._cfg.learn.get("target_kl"), all_ranks=self._cfg.multi_gpu)
+
+        def is_too_far(terms: PPOTerms) -> bool:
+            return limit.check(kl_estimate(-log_ratio, "k3") for log_ratio, _ in terms.moves)
+
         for _ in range(int(self._cfg.learn.epoch_per_collect)):
             self._set_targets(batch)
-            steps, _ = self._learn_epoch(batch, _MINIBATCH_KEYS, loss)
-            rows.append(loss.logged_values(steps))
+            steps, _ = self._learn_epoch(batch, _MINIBATCH_KEYS, loss, is_too_far)
+            if steps:
+                rows.append(loss.logged_values(steps))
+            if limit.is_reached:
+                break
         rates = self._learning_rates()
-        if self._lr_scheduler is not None:
-            self._lr_scheduler.step()
         names = LOGGED + LOGGED_CONTINUOUS  # the latter exist for continuous actions only
         return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.cat(rows).tolist()]
 

@@ -24,7 +24,7 @@ from ding.rl_utils.distributional import (
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -151,7 +151,6 @@ class FQFPolicy(DQNPolicy):
             "learn.kappa": Setting(1.0, positive, "Divisor of the quantile regression loss."),
             "learn.ent_coef": Setting(0, number(), "Weight of the fractions' entropy in their loss."),
             "learn.criterion": NO_CRITERION,
-            "learn.lr_scheduler": Setting(rule=one_of(None)),
         },
         DQNPolicy.settings,
         without=["learn.learning_rate"],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ding.torch_utils.optimizer_helper import CLIP_TYPES
-from ding.utils.config_helper import ConfigError, Setting, boolean, instance_of, integer, number, one_of
+from ding.torch_utils.optimizer_helper import CLIP_TYPES, lr_schedule_rule
+from ding.utils.config_helper import ConfigError, Setting, boolean, integer, number, one_of
 
 _MISSING = object()
 
@@ -14,6 +15,19 @@ _MISSING = object()
 def positive(value: Any) -> str | None:
     """Return None if `value` is a real number above 0, else what is expected."""
     return "a number above 0" if number()(value) is not None or value <= 0 else None
+
+
+def learning_rate(value: Any) -> str | None:
+    """Return None if `value` is a real number above 0, else what is expected."""
+    hint = "; a schedule goes to lr_scheduler, which multiplies it" if callable(value) or isinstance(value, str) else ""
+    expected = positive(value)
+    return expected and expected + hint
+
+
+def gpu(value: Any) -> str | None:
+    """Return None if `value` is a bool or the name of a GPU such as 'cuda:1', else what is expected."""
+    is_gpu = isinstance(value, bool) or (isinstance(value, str) and re.fullmatch(r"cuda:\d+", value) is not None)
+    return None if is_gpu else "True, False or the name of a GPU, such as 'cuda:1'"
 
 
 def one_number(value: Any) -> str | None:
@@ -52,15 +66,21 @@ GLOSSARY = {
     # learning
     "update_per_collect": Setting(rule=integer(1), doc="Number of batches to train on after each collection."),
     "epoch_per_collect": Setting(rule=integer(1), doc="Number of passes over the samples of a collection."),
-    "learning_rate": Setting(rule=positive, doc="Learning rate."),
-    "learning_rate_actor": Setting(rule=positive, doc="Learning rate of the actor."),
-    "learning_rate_policy": Setting(rule=positive, doc="Learning rate of the actor."),
-    "learning_rate_critic": Setting(rule=positive, doc="Learning rate of the critic."),
-    "learning_rate_q": Setting(rule=positive, doc="Learning rate of the critic."),
-    "learning_rate_alpha": Setting(rule=positive, doc="Learning rate of the temperature."),
+    "learning_rate": Setting(rule=learning_rate, doc="Learning rate."),
+    "learning_rate_actor": Setting(rule=learning_rate, doc="Learning rate of the actor."),
+    "learning_rate_policy": Setting(rule=learning_rate, doc="Learning rate of the actor."),
+    "learning_rate_critic": Setting(rule=learning_rate, doc="Learning rate of the critic."),
+    "learning_rate_q": Setting(rule=learning_rate, doc="Learning rate of the critic."),
+    "learning_rate_alpha": Setting(rule=learning_rate, doc="Learning rate of the temperature."),
     "weight_decay": Setting(rule=number(0), doc="Weight decay of the optimizer."),
-    "lr_scheduler": Setting(rule=instance_of(Mapping, optional=True), doc="Linear decay of the learning rate."),
-    "lr_scheduler.epoch_num": Setting(rule=integer(1), doc="Number of iterations of the decay."),
+    "lr_scheduler": Setting(
+        rule=lr_schedule_rule,
+        doc="Schedule of the learning rates: `'linear'`, a function of the remaining progress, the `type` of a "
+        "scheduler of torch with its arguments, or the keys below.",
+    ),
+    "lr_scheduler.epoch_num": Setting(
+        rule=integer(1), doc="Number of training steps (on policy: of collections) of a linear decay."
+    ),
     "lr_scheduler.min_lr_lambda": Setting(rule=number(0, 1), doc="Final factor of the learning rate."),
     "grad_norm": Setting(rule=positive, doc="Maximum norm of the gradients; larger ones are scaled down."),
     "grad_clip_type": Setting(rule=one_of(*CLIP_TYPES), doc="How gradients are clipped; None for no clipping."),
@@ -78,6 +98,10 @@ GLOSSARY = {
     "value_norm": Setting(rule=boolean, doc="Normalize the critic's targets by running statistics of the returns."),
     "ppo_param_init": Setting(rule=boolean, doc="Initialize layers with orthogonal weights."),
     "clip_ratio": Setting(rule=positive, doc="Clip range of the probability ratio (epsilon of PPO)."),
+    "target_kl": Setting(
+        rule=lambda value: None if value is None else positive(value),
+        doc="Divergence from the policy that collected; 1.5 times as much ends the epochs on a collection.",
+    ),
     "init_w": Setting(rule=number(0), doc="Start the actor's last layer uniform in [-init_w, init_w]."),
     "min_q_weight": Setting(rule=number(0), doc="Weight of the conservative term."),
     # collection, evaluation, replay

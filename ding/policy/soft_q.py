@@ -171,9 +171,9 @@ class SQNPolicy(BatchPolicy):
     has_discrete_actions: ClassVar[bool | None] = True
 
     _log_alpha: Any = None
-    _optimizer_names: ClassVar[Mapping[str, tuple[str, None]]] = {
-        "_optimizer_q": ("optimizer_q", None),
-        "_optimizer_alpha": ("optimizer_alpha", None),
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "_optimizer_q": ("optimizer_q", "cur_lr_q"),
+        "_optimizer_alpha": ("optimizer_alpha", "cur_lr_alpha"),
     }
     _optional_parts: ClassVar[tuple[str, ...]] = ("target_model", "log_alpha")
     _collect_wrapper = "multinomial_sample"

@@ -211,10 +211,12 @@ class PolicySteps:
     # The network whose weights follow the model's, and its wrapper; see `_init_target`.
     _target_net: Any = None
     _target_model: Any = None
-    # The schedule of the learning rate, which takes a step with each training step.
-    _lr_scheduler: torch.optim.lr_scheduler.LambdaLR | None = None
-    # The optimizers: by attribute, the key in states and the name under which the learning rate is logged, if it is.
-    _optimizer_names: ClassVar[Mapping[str, tuple[str, str | None]]] = {"_optimizer": ("optimizer", "cur_lr")}
+    # The schedule of the learning rates, which takes a step with each training step.
+    _lr_scheduler: Any = None
+    # The share of the run that is left, from 1 to 0, as the learner tells it; None if the run's length is not known.
+    _progress_remaining: float | None = None
+    # The optimizers: by attribute, the key in states and the name under which the learning rate is logged.
+    _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {"_optimizer": ("optimizer", "cur_lr")}
 
     def _get_attribute(self, name: str) -> Any:
         # As documented, a policy answers by a method `_get_<name>`, otherwise by an attribute `_<name>`.
@@ -278,11 +280,8 @@ class PolicySteps:
         raise NotImplementedError(f"{type(self).__name__} must define _forward_learn, or _update")
 
     def _learning_rates(self) -> dict[str, float]:
-        rates = {}
-        for attribute, (_, name) in self._optimizer_names.items():
-            if name is not None:
-                rates[name] = float(getattr(self, attribute).param_groups[0]["lr"])
-        return rates
+        names = self._optimizer_names.items()
+        return {name: float(getattr(self, attribute).param_groups[0]["lr"]) for attribute, (_, name) in names}
 
     def _backward_and_step(
         self,

@@ -1,19 +1,24 @@
-"""Adam and RMSprop that clip or ignore gradients in `step`, gradient norms, and a check of gradients for tests."""
+"""Adam and RMSprop that clip or ignore gradients in `step`, schedules of learning rates, gradient norms and checks."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import lr_scheduler
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.log_helper import shown
 from ding.utils.module_state import fit_optimizer_state
+from ding.utils.references import is_of_notebook, is_reference, reference_to, resolve_reference
 
 __all__ = [
     "Adam",
@@ -412,6 +417,148 @@ class RMSprop(_GuardedOptimizer, torch.optim.RMSprop):
             params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered
         )
         self._set_guard(guard, grad_norm_type)
+
+
+# --- schedules of learning rates ---
+
+_DECAY = {"epoch_num", "min_lr_lambda"}
+
+
+def lr_schedule_rule(value: Any) -> str | None:
+    """Return None if `value` is allowed for `learn.lr_scheduler`, else what is expected; see `LearningRateSchedule`."""
+    name = value.get("type") if isinstance(value, Mapping) else value
+    if name is None:
+        is_allowed = value is None or value.keys() >= _DECAY
+    elif callable(name):
+        is_allowed = value is name and (reference_to(value) is not None or is_of_notebook(value))
+    else:
+        is_progress = value is name and (value == "linear" or is_reference(value))
+        is_allowed = is_progress or _torch_scheduler(name) is not None
+    if is_allowed:
+        return None
+    return (
+        "'linear', a function at the top level of a module that maps the remaining progress of the run, from 1 to 0, "
+        "to a factor of the learning rate, or its name as module:function, a dict of the type of a scheduler in "
+        "torch.optim.lr_scheduler and its arguments, a dict of epoch_num and min_lr_lambda, or None"
+    )
+
+
+def follows_progress(value: Any) -> bool:
+    """Return whether a value of `learn.lr_scheduler` depends on the progress of the run."""
+    return callable(value) or (isinstance(value, str) and _torch_scheduler(value) is None)
+
+
+def _torch_scheduler(name: Any) -> type[lr_scheduler.LRScheduler] | None:
+    found = getattr(lr_scheduler, name, None) if name in lr_scheduler.__all__ else None
+    return found if found is not lr_scheduler.ReduceLROnPlateau else None  # it takes a metric at each step
+
+
+class LearningRateSchedule:
+    """A schedule that multiplies the learning rates of some optimizers by a common factor.
+
+    Args:
+        optimizers: the optimizers, with the learning rates that the schedule begins from.
+        setting: one of
+
+            - 'linear': the factor is the remaining progress of the run, from 1 to 0;
+            - a function, or its name `module:function`: the factor is its value for the remaining progress;
+            - the name of a scheduler in `torch.optim.lr_scheduler`, or a dict of this name as `type` and the
+              scheduler's arguments; it takes a step at each `step`;
+            - a dict of `epoch_num` and `min_lr_lambda`: the factor falls to `min_lr_lambda` in `epoch_num` steps.
+
+    Raises:
+        ConfigError: the setting is none of these, or its arguments do not fit.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+        >>> schedule = LearningRateSchedule([optimizer], "linear")
+        >>> schedule.begin(progress_remaining=0.25)
+        >>> optimizer.param_groups[0]["lr"]
+        0.125
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], setting: Any) -> None:
+        expected = lr_schedule_rule(setting)
+        if expected is not None:
+            raise ConfigError(f"learn.lr_scheduler = {shown(setting)} is not allowed; it must be {expected}")
+        self._setting, self._optimizers = setting, tuple(optimizers)
+        self._rates = [float(group["lr"]) for group in self._groups()]
+        self.follows_progress = follows_progress(setting)
+        self._factor: Callable[[float], float] = float
+        self._scheduler: lr_scheduler.LRScheduler | None = None
+        if self.follows_progress and setting != "linear":
+            is_name = isinstance(setting, str)
+            self._factor = resolve_reference(setting, "learn.lr_scheduler") if is_name else setting
+        elif not self.follows_progress:
+            # Torch's scheduler sets the rates of a stand-in: it then serves all optimizers, whenever they take steps.
+            self._stand_in = torch.optim.SGD([{"params": [torch.zeros(0)], "lr": rate} for rate in self._rates])
+            self._scheduler = self._make_scheduler()
+            self._stand_in.step()  # schedulers expect a step of the optimizer before their own
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
+
+    def _make_scheduler(self) -> lr_scheduler.LRScheduler:
+        setting = {"type": self._setting} if isinstance(self._setting, str) else dict(self._setting)
+        if "type" not in setting:
+            factor = partial(_decayed, float(setting["epoch_num"]), float(setting["min_lr_lambda"]))
+            return lr_scheduler.LambdaLR(self._stand_in, factor)
+        name = setting.pop("type")
+        cls: Any = _torch_scheduler(name)
+        try:
+            scheduler: lr_scheduler.LRScheduler = cls(self._stand_in, **setting)
+        except (TypeError, ValueError, AttributeError) as e:
+            raise ConfigError(f"learn.lr_scheduler: torch.optim.lr_scheduler.{name} refuses its arguments: {e}") from e
+        return scheduler
+
+    def begin(self, progress_remaining: float | None = None) -> None:
+        """Set the learning rates of a training step.
+
+        Args:
+            progress_remaining: the share of the run that is left, from 1 to 0; None if its length is not known.
+
+        Raises:
+            ConfigError: the schedule needs the progress, or its function returns no factor.
+        """
+        if self._scheduler is not None:
+            rates = [group["lr"] for group in self._stand_in.param_groups]
+        elif progress_remaining is None:
+            raise ConfigError(
+                f"learn.lr_scheduler = {shown(self._setting)} needs the length of the run: set max_train_iter or "
+                "max_env_step of the learner, or choose a schedule by steps, such as epoch_num and min_lr_lambda"
+            )
+        else:
+            factor = self._factor(progress_remaining)
+            if not (isinstance(factor, Real) and 0 <= factor < math.inf):
+                raise ConfigError(
+                    f"learn.lr_scheduler: {shown(self._setting)} returned {factor!r} for the remaining progress "
+                    f"{progress_remaining}; it must return a factor of the learning rate, a number from 0 on"
+                )
+            rates = [rate * float(factor) for rate in self._rates]
+        for group, rate in zip(self._groups(), rates, strict=True):
+            group["lr"] = rate
+
+    def step(self) -> None:
+        """Count a training step."""
+        if self._scheduler is not None:
+            self._scheduler.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts and rates of the scheduler; those of a schedule by progress follow from the run."""
+        state = {} if self._scheduler is None else self._scheduler.state_dict()
+        return {key: value for key, value in state.items() if isinstance(value, int | float | list)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue where the schedule with this state was; one of another kind leaves this one as it is."""
+        if self._scheduler is None or not state_dict:
+            return
+        self._scheduler.load_state_dict({**self._scheduler.state_dict(), **state_dict})
+        for group, rate in zip(self._stand_in.param_groups, self._scheduler.get_last_lr(), strict=True):
+            group["lr"] = rate
+
+
+def _decayed(steps: float, minimum: float, step: int) -> float:
+    return max(1.0 - step * (1.0 - minimum) / steps, minimum)
 
 
 def is_differentiable(loss: torch.Tensor, model: nn.Module | Iterable[nn.Module], print_instead: bool = False) -> None:

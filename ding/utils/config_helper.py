@@ -218,6 +218,29 @@ _reported: set[tuple[Any, str]] = set()
 _is_compiled: ContextVar[bool] = ContextVar("is_compiled", default=False)
 
 
+_on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Let messages in this block speak of options instead of arguments, see `worded`."""
+    token = _on_command_line.set(True)
+    try:
+        yield
+    finally:
+        _on_command_line.reset(token)
+
+
+def worded(argument: str, option: str) -> str:
+    """Return `option` in a command of `ding`, elsewhere `argument`: how a message names what to write.
+
+    Example:
+        >>> worded("recipe=False", "--recipe none")
+        'recipe=False'
+    """
+    return option if _on_command_line.get() else argument
+
+
 def is_of_package(cls: Any) -> bool:
     """Return whether a class or function belongs to this package."""
     return str(getattr(cls, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]

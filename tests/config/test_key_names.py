@@ -140,7 +140,7 @@ def test_a_strict_error_names_all_keys_and_says_how_to_declare_ones_own():
         "ding does not read the config key policy.gamma = 1; use policy.discount_factor\n"
         "ding does not read the config key mine = 1\n"
         "Keys of your own: list those of a policy in `config` of its class and those of an env in its `config_keys`, "
-        "or pass strict_config=False (on the command line: --no-strict-config)"
+        "or pass strict_config=False"
     )
     assert os.listdir() == []
 
@@ -480,3 +480,20 @@ def test_the_similar_name_is_the_nearest_of_all(name, known):
     distance, least = min(((edit_distance(name, key), key) for key in known), default=(3, ""))
     is_near = distance <= 2 and (2 * distance < len(least) or sorted(name) == sorted(least))
     assert nearest(name, known) == (least if is_near else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("total_timesteps", "env_steps"),
+        ("policy_kwargs", "net_arch"),
+        ("activation_fn", "activation="),
+        ("callback", "on_evaluation"),
+        ("frame_stack", "FrameStackObservation"),
+    ],
+)
+def test_a_name_of_another_library_that_is_no_key_tells_what_to_write(name, word):
+    known = KnownKeys()
+    with pytest.raises(ConfigError, match=word):
+        known.paths_meant_by(name)
+    assert word in known.find_unknown({name: 1})[0].hint

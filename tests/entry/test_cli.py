@@ -104,7 +104,7 @@ COMPLETION = {"_DING_COMPLETE": "bash_complete", "COMP_WORDS": "ding sta", "COMP
 @pytest.mark.parametrize(
     ("args", "environment", "output"),
     [
-        (["--help"], {}, "Train, evaluate, plot"),
+        (["--help"], {}, "Commands:\n  train "),
         (["train", "--help"], {}, "Train with a config file"),
         (["--version"], {}, "ding-worker, version"),
         (["list"], {}, "Available policy: "),

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pickle
+import re
 import shutil
 import sys
 from types import SimpleNamespace
@@ -18,9 +19,11 @@ from click.testing import CliRunner
 from easydict import EasyDict
 from gymnasium import spaces
 
+from ding import train
 from ding.config import read_config
 from ding.config.read import change
 from ding.entry import cli_commands, curves, serial_pipeline, trained
+from ding.entry.checks import cuda_of
 from ding.entry.cli import cli
 from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
 from ding.entry.describe import _episode, origins
@@ -66,6 +69,104 @@ def write_run(path, returns, seed=0, **settings):
 
 
 # Training.
+
+
+def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keys = ["batch_size=8", "n_sample=8", "lr_scheduler=linear", "run_state.every_iter=4", "run_state.keep=9"]
+    settings = [f"--set={key}" for key in keys]
+    ding(
+        "train",
+        "dqn",
+        "CartPole-v1",
+        "--env-steps",
+        64,
+        "--exp-name",
+        "run",
+        "--recipe",
+        "none",
+        "--seed",
+        3,
+        *settings,
+    )
+    whole = {path: (tmp_path / "run" / path).read_bytes() for path in ("eval.jsonl", "ckpt/ckpt_best.pth.tar")}
+    states = sorted((tmp_path / "run" / "run_state").glob("state_*"))
+    assert len(states) > 3
+    for state in states[2:]:
+        state.unlink()
+    result = RunFolder("run").result()
+    shutil.move("run", "moved")
+    os.remove("moved/result.json")
+    ding("train", "--resume", "moved")
+    assert {**RunFolder("moved").result(), "finish_time": 0} == {**result, "finish_time": 0}
+    evaluations = [
+        [json.loads(line) for line in text.splitlines()]
+        for text in (whole["eval.jsonl"], (tmp_path / "moved/eval.jsonl").read_bytes())
+    ]
+    for records in evaluations:
+        for record in records:
+            del record["seconds"]
+    assert evaluations[0] == evaluations[1]
+    ding("train", "--resume", "moved", "--env-steps", 96)
+    assert RunFolder("moved").result()["env_step"] == 96
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["run"], "--resume run"),
+        (["--resume", "run", "--set", "gamma=0.9"], "--set"),
+        (["--resume", "run", "--exp-name", "x"], "--exp-name"),
+        (["--resume", "run"], "total_config.py"),
+    ],
+)
+def test_what_a_folder_cannot_be_resumed_with_is_said(arguments, word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("run")
+    assert word in ding("train", *arguments, status=1 if word == "total_config.py" else 2)
+
+
+def test_a_run_with_an_env_of_its_script_is_not_resumed_by_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train("dqn", "CartPole-v1", iterations=1, recipe=False, folder="run", on_evaluation=lambda *_: None, n_sample=8)
+    assert "on_evaluation" in ding("train", "--resume", "run", status=1)
+
+
+def test_a_folder_without_a_state_is_not_resumed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", [])
+    assert "no state" in ding("train", "--resume", "run", status=1)
+
+
+@pytest.mark.parametrize(
+    ("device", "word"), [("gpu", "cuda:1"), ("cuda", "no GPU"), ("cuda:1", "no GPU"), ("cuda:x", "cuda:1")]
+)
+def test_a_device_that_is_not_there_is_named(device, word, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert word in ding("train", "dqn", "CartPole-v1", "--env-steps", 8, "--device", device, status=1)
+    with pytest.raises(ConfigError, match=word):
+        train("dqn", "CartPole-v1", env_steps=8, device=device)
+
+
+def test_a_device_is_written_to_the_config(monkeypatch):
+    assert [cuda_of(device) for device in ("cpu", torch.device("cpu"))] == [False, False]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [cuda_of(device) for device in ("auto", "cuda", "cuda:1", torch.device("cuda:0"))] == [
+        True,
+        True,
+        "cuda:1",
+        "cuda:0",
+    ]
+    with pytest.raises(ConfigError, match="cuda:2"):
+        cuda_of("cuda:2")
+
+
+def test_a_training_is_loaded_on_another_device(exp):
+    main, _ = Training.load(exp, device="auto").config
+    assert main.policy.cuda is torch.cuda.is_available()
+    with load_policy(exp, device="cpu") as policy:
+        assert policy.cfg.policy.cuda is False
 
 
 def test_train_uses_the_pipeline_that_the_config_needs_with_the_given_values(monkeypatch):
@@ -823,8 +924,50 @@ def test_list_names_all_registries(monkeypatch):
     shown = []
     monkeypatch.setattr("ding.entry.cli_commands.show_registries", shown.append)
     ding("list")
-    ding("list", "policy", "env")
-    assert shown == [(), ("policy", "env")]
+    ding("list", "buffer", "env")
+    assert shown == [(), ("buffer",), ("env",)]
+
+
+def test_list_policy_tells_what_each_is_its_actions_and_what_trains_it():
+    rows = [tuple(re.split(r"  +", line)) for line in ding("list", "policy").splitlines()]
+    assert rows[0] == ("Available policies: 30",) and len(rows) == 33
+    assert ("dqn", "Double DQN for discrete and multi-discrete actions", "discrete", "serial_pipeline") in rows
+    assert ("bc", "Imitation of demonstrations with discrete or continuous actions", "discrete, continuous",
+            "serial_pipeline_bc") in rows  # fmt: skip
+    places = {row[0]: row[2:] for row in rows}
+    assert places["ppo"] == ("discrete, continuous, hybrid", "serial_pipeline_onpolicy")
+    assert places["iql"] == ("continuous", "serial_pipeline_offline")
+    assert places["ppg_offpolicy"] == ("discrete", "a loop of your own")
+
+
+def test_help_shows_the_commands_first_and_the_options_for_kubernetes_apart():
+    text = ding("--help")
+    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == [
+        "Commands:",
+        "Options:",
+        "Options of DI-engine, without a command:",
+        "Options of DI-engine for Kubernetes, -m dist:",
+    ]
+    names = re.findall(r"^  ([\w-]+)", text.partition("Commands:")[2].partition("Options:")[0], re.M)
+    assert names == [command.name for command in cli_commands.COMMANDS]
+    assert "--replicas" in text.partition(headings[-1])[2] and "--config" not in text.partition(headings[-1])[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "--env-steps"),
+        (("--env-steps", 9, "--set", "foo=1"), "--set policy"),
+        (("--stop-value", 9, "--set", "lr_scheduler=linear"), "--train-iter"),
+    ],
+)
+def test_messages_of_commands_speak_of_options(arguments, word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert word in ding("train", "dqn", "CartPole-v1", *arguments, status=1)
+    assert "--recipe none leaves it out" in ding(
+        "train", "dqn", "CartPole-v1", "--train-iter", 1, "--set", "n_sample=8"
+    )
 
 
 def test_every_command_has_help_that_fits_a_line():
@@ -836,3 +979,8 @@ def test_every_command_has_help_that_fits_a_line():
 def test_a_run_folder_without_a_seed_has_none(tmp_path):
     (tmp_path / "total_config.py").write_text("exp_config = {'policy': {}}\n")
     assert curves.RunFolder(tmp_path).seed is None
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_seed_that_is_given_twice_is_refused(command):
+    assert "--seed 0" in ding(command, "dqn", "CartPole-v1", "--seed", 0, 1, 0, status=2)

@@ -57,7 +57,7 @@ def _dqn(**changes: Any) -> dict[str, Any]:
     return {
         "model": {"obs_shape": 4, "action_shape": 2, **_NET},
         "nstep": 3,
-        "learn": {"update_per_collect": 3, "batch_size": 16, "target_update_freq": 10},
+        "learn": {"update_per_collect": 3, "batch_size": 16, "target_update_freq": 10, "lr_scheduler": "linear"},
         "collect": {"n_sample": 24, "unroll_len": 1},
         "other": {"eps": dict(_EPS), "replay_buffer": {"replay_buffer_size": 300}},
         **changes,
@@ -109,7 +109,7 @@ def _sac() -> dict[str, Any]:
 
 
 def _td3() -> dict[str, Any]:
-    return _continuous("regression", {}, {"noise_sigma": 0.1})
+    return _continuous("regression", {"lr_scheduler": {"type": "ExponentialLR", "gamma": 0.99}}, {"noise_sigma": 0.1})
 
 
 _RUNS: dict[str, tuple[str, Callable[[], dict[str, Any]], str, str]] = {

@@ -155,7 +155,7 @@ def test_an_env_of_ones_own_takes_none():
 def test_unknown_recipes_and_those_of_other_policies_are_refused():
     with pytest.raises(ConfigError, match="there is no recipe 'dqn_cartpol'; there are: a2c_classic_control, dqn_"):
         train("dqn", "CartPole-v1", recipe="dqn_cartpol", iterations=1)
-    with pytest.raises(ConfigError, match="recipe = 'ppo_box2d' is not allowed with policy = 'dqn': it is for 'ppo'"):
+    with pytest.raises(ConfigError, match="ppo_box2d.* is for 'ppo'"):
         train("dqn", "CartPole-v1", recipe="ppo_box2d", iterations=1)
     result = CliRunner().invoke(cli, ["train", "dqn", "CartPole-v1", "--env-steps", "9", "--recipe", "x"])
     assert result.exit_code == 1 and "there is no recipe 'x'" in result.output and "Traceback" not in result.output

@@ -973,3 +973,75 @@ def test_each_evaluation_plays_episodes_of_its_own_which_are_those_of_runs_with_
     first, second = ([line["returns"] for line in RunFolder(run.folder).evaluations()] for run in runs)
     assert first == second and len({start for returns in first for start in returns}) == 12
     assert runs[0].evaluate(3).returns == first[0]
+
+
+def halved(progress_remaining):
+    return progress_remaining / 2
+
+
+def rates(folder):
+    """The average learning rates of the learner's log, by iteration."""
+    return [value for _, value in RunFolder(folder).metric("learner/cur_lr_avg")]
+
+
+LOGGED = {"policy.learn.learner.hook.log_show_after_iter": 1}
+
+
+def test_a_linear_schedule_ends_with_the_run_and_is_logged():
+    how = {"recipe": False, "update_per_collect": 1, "learning_rate": 0.1, "config": LOGGED, **QUICK}
+    by_steps = train("dqn", "CartPole-v1", env_steps=32, lr_scheduler="linear", folder="steps", **how)
+    by_iterations = train("dqn", "CartPole-v1", iterations=4, lr_scheduler=halved, folder="iterations", **how)
+    assert rates(by_steps.folder) == pytest.approx(np.cumsum([0.075, 0.05, 0.025, 0.0]) / [1, 2, 3, 4])
+    assert rates(by_iterations.folder) == pytest.approx(np.cumsum([0.05, 0.0375, 0.025, 0.0125]) / [1, 2, 3, 4])
+    saved = Training.load("iterations").config[0].policy.learn.lr_scheduler
+    assert saved == f"{__name__}:halved"
+
+
+def test_a_linear_schedule_needs_the_length_of_the_run():
+    with pytest.raises(ConfigError, match="env_steps"):
+        train("dqn", "CartPole-v1", stop_value=20, lr_scheduler="linear", recipe=False)
+    with pytest.raises(ConfigError, match="iterations"):
+        train("dqn", "CartPole-v1", env_steps=20, lr_scheduler="linear", recipe=False, parallel=True)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize("value", ["linear", halved])
+def test_a_schedule_as_a_learning_rate_says_where_it_goes(value):
+    with pytest.raises(ConfigError, match="lr_scheduler"):
+        train("dqn", "CartPole-v1", env_steps=20, learning_rate=value, recipe=False)
+
+
+def test_predict_samples_as_in_collecting_if_asked():
+    settings = {"recipe": False, "env_steps": 64, **QUICK}
+    training = train("ppo", "CartPole-v1", seed=1, **settings)
+    obs = np.full(4, 0.01, np.float32)
+    batch = np.stack([obs] * 400)
+    greedy, sampled = training.predict(batch), training.predict(batch, deterministic=False)
+    with load_policy(training.folder) as policy:
+        logit = policy.policy._model(torch.from_numpy(obs)[None], mode="compute_actor")["logit"][0]
+        assert {policy.predict(obs, deterministic=False).item() for _ in range(40)} == {0, 1}
+    assert set(greedy.ravel().tolist()) == {int(logit.argmax())}
+    assert sampled.mean() == pytest.approx(logit.softmax(-1)[1].item(), abs=0.08)
+
+
+def test_predict_explores_with_the_epsilon_of_the_end_of_the_training():
+    eps = {"type": "linear", "start": 1.0, "end": 0.5, "decay": 64}
+    training = train("dqn", "CartPole-v1", env_steps=64, recipe=False, config={"policy.other.eps": eps}, **QUICK)
+    with load_policy(training.folder, str(training.result["train_iter"])) as policy:
+        best = policy.predict(np.zeros(4, np.float32))
+        drawn = policy.predict_batch(np.zeros((2000, 4), np.float32), deterministic=False)
+    assert np.mean(drawn == best) == pytest.approx(0.75, abs=0.04)
+
+
+def test_a_training_has_its_policy_and_its_learning_curve():
+    how = {"config": {"policy.eval.evaluator.eval_freq": 4}, "update_per_collect": 2, "recipe": False, **QUICK}
+    training = train("dqn", "CartPole-v1", iterations=8, **how)
+    obs = torch.zeros(4)
+    action = training.policy.eval_mode.forward({0: obs})[0]["action"]
+    assert action.item() == training.predict(obs.numpy())
+    saved = torch.load(RunFolder(training.folder).checkpoint(), weights_only=True)["model"]
+    weights = training.policy.eval_mode.state_dict()["model"]
+    assert weights.keys() == saved.keys() and all(torch.equal(weights[key], saved[key]) for key in saved)
+    curve, lines = training.curve, RunFolder(training.folder).evaluations()
+    assert curve["train_iter"].tolist() == [0, 4, 8] and curve["env_step"].tolist() == [0, 16, 32]
+    assert curve["mean_return"].tolist() == [float(np.mean(line["returns"])) for line in lines]

@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from ding.config.read import read_config
 from ding.entry import serial_pipeline, train, tune, tuning
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
-from ding.entry.tuning import read_space, tune_config
+from ding.entry.tuning import _draw, read_space, tune_config
 from ding.utils.config_helper import ConfigError
 
 QUICK = {"iterations": 2, "eval_episodes": 1, "n_sample": 8, "recipe": False}
@@ -57,6 +58,21 @@ def test_a_missing_optuna_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"needs the package optuna, .* or the extra \[tune\] of ding"):
         tune("dqn", "CartPole-v1", {"nstep": [1]}, **QUICK)
+
+
+def test_the_plot_has_the_scales_ranges_and_choices_of_the_search(monkeypatch):
+    figures = pytest.importorskip("matplotlib.figure", reason="needs the extra plot")
+    drawn = []
+    monkeypatch.setattr(figures.Figure, "savefig", lambda self, *args, **kwargs: drawn.append(self))
+    values = ({"lr": 1e-3, "size": 64, "gamma": 0.9}, {"lr": 0.02, "size": 32, "gamma": 0.95})
+    state = SimpleNamespace(name="COMPLETE")
+    trials = [SimpleNamespace(number=i, value=i, state=state, params=own) for i, own in enumerate(values)]
+    _draw(trials, {"lr": (1e-4, 1e-2, "log"), "size": [64, 32, 128], "gamma": (0.8, 1.0)}, "tuning.png")
+    _, rate, size, gamma = drawn[0].axes
+    assert [axes.get_xscale() for axes in (rate, size, gamma)] == ["log", "linear", "linear"]
+    assert rate.get_xlim() == (1e-4, 0.02) and gamma.get_xlim() == (0.8, 1.0)
+    assert [label.get_text() for label in size.get_xticklabels()] == ["64", "32", "128"]
+    assert size.lines[0].get_xdata().tolist() == [0, 1]
 
 
 @pytest.mark.slow
@@ -130,6 +146,12 @@ class TestWithOptuna:
         monkeypatch.setattr("ding.policy.dqn.DQNPolicy._forward_learn", loss)
         found = tune("dqn", "CartPole-v1", {"learning_rate": [1.0, 0.5]}, trials=6, **QUICK)
         assert set(rates) == {1.0, 0.5} and found.values == {"learning_rate": 0.5} and found.trials == 6
+
+    def test_a_choice_that_is_not_allowed_fails_its_trials_alone(self):
+        found = tune("dqn", "CartPole-v1", {"target_update_freq": [0, 5]}, trials=6, seeds=(2,), **QUICK)
+        assert found.values == {"target_update_freq": 5} and found.trials == 6
+        trained = [number for number in range(6) if os.path.isdir(f"tune_dqn/trial_{number:03}/seed2")]
+        assert 0 < len(trained) < 6
 
     def test_a_trial_whose_returns_are_nan_fails_alone(self, monkeypatch):
         returns = iter([math.nan, 3.0, 2.0])

@@ -9,7 +9,6 @@ from ding.data.buffer import DequeBufferWrapper
 from ding.policy.a2c import A2CPolicy
 from ding.policy.common_utils import (
     default_preprocess_learn,
-    linear_lr_scheduler,
     set_noise_mode,
     single_env_forward_wrapper,
     single_env_forward_wrapper_ttorch,
@@ -238,22 +237,6 @@ def test_noise_mode_reaches_every_noisy_layer():
     assert module[1][0].enable_noise
     set_noise_mode(module, False)
     assert not module[1][0].enable_noise
-
-
-def test_a_rate_falls_linearly_to_a_share_of_its_start_and_stays_there():
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
-    scheduler, rates = linear_lr_scheduler(optimizer, {"epoch_num": 4, "min_lr_lambda": 0.2}), []
-    for _ in range(6):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    assert rates == pytest.approx([2.0, 1.6, 1.2, 0.8, 0.4, 0.4])
-
-
-@pytest.mark.parametrize("settings", [{}, {"epoch_num": 5}, {"min_lr_lambda": 0.1}])
-def test_a_schedule_of_the_learning_rate_needs_both_its_length_and_its_end(settings):
-    with pytest.raises(ConfigError, match="learn.lr_scheduler = .* it needs "):
-        linear_lr_scheduler(torch.optim.SGD([torch.zeros(1)]), settings)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])

@@ -167,6 +167,7 @@ _LEARNING = [
         ("dqn", {"learn__target_update_freq": 3, **_SCHEDULE}),
         ("cql", {"learn__with_lagrange": True}),
     ],
+    *[(name, {"learn__lr_scheduler": {"type": "ExponentialLR", "gamma": 0.5}}) for name in ("sac", "fqf", "bc")],
     ("sac", {"learn__log_space": False}),
 ]
 
@@ -264,6 +265,20 @@ def test_what_others_seed_or_draw_changes_nothing_of_a_policy(name: str) -> None
 
 
 # --- learning ---
+
+
+@each_policy
+def test_a_schedule_scales_the_rates_of_all_optimizers_and_they_are_logged(name: str) -> None:
+    policy = make(name, "learn", learn__lr_scheduler="linear")
+    optimizers = [part for part in policy._learn_parts().values() if isinstance(part, torch.optim.Optimizer)]
+    before = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
+    assert policy.learn_mode.get_attribute("follows_progress")
+    policy.learn_mode.set_attribute("progress_remaining", 0.25)
+    (told, *_) = rows(learn(policy, batch(name)))
+    after = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
+    assert before and after == [0.25 * rate for rate in before]
+    names = [name for _, name in policy._optimizer_names.values()]
+    assert set(names) <= set(policy.learn_mode.monitor_vars()) and {told[name] for name in names} <= set(after)
 
 
 @each_policy

@@ -9,7 +9,6 @@ from easydict import EasyDict
 from torch import nn
 
 from ding.policy import BatchPolicy
-from ding.policy.common_utils import linear_lr_scheduler
 from ding.policy.training_step import Learned
 from ding.utils.data.samples import Samples, Table
 
@@ -23,7 +22,6 @@ class Regression(BatchPolicy):
     def _init_learn(self):
         learn = self._cfg.learn
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=learn.learning_rate)
-        self._lr_scheduler = linear_lr_scheduler(self._optimizer, learn.lr_scheduler)
         self._init_target(freq=2)
         self._learn_model = self._wrapped("base")
         self._seen = 0

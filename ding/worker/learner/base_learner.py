@@ -200,6 +200,7 @@ class BaseLearner(SavedAttributes, Configurable):
     _end_flag = True
     _is_stopping = False
     _dataloader: AsyncDataLoader | None = None
+    _follows_progress = False
     _data_time: Mapping[str, float] = {}  # seconds for loading the newest batch
     # Returns the samples of a batch, or functions that load them; set it, or define it in a subclass.
     get_data: Callable[[int], Any] | None = None
@@ -240,6 +241,11 @@ class BaseLearner(SavedAttributes, Configurable):
         self.ckpt_extra: dict[str, Any] = {}
         # The number of batches that another learner trained on in the run that `start` continues.
         self.trained_before = 0
+        # The limits of the run, by which its progress is told to policies whose learning rates depend on it.
+        default = self.config["train_iterations"]
+        iterations = cfg.get("train_iterations", default)
+        self.max_train_iter: float = inf if iterations == default else iterations
+        self.max_env_step: float = inf
         self._learner_done = self._end_flag = False
         self._policy: Any = None
         self._threads: int | None = None  # the number of torch threads for its model, see `fitting_count`
@@ -262,7 +268,9 @@ class BaseLearner(SavedAttributes, Configurable):
 
     @policy.setter
     def policy(self, _policy: Any) -> None:
-        self._policy = _policy
+        from ding.policy.modes import follows_progress  # here: importing the workers loads no policies
+
+        self._policy, self._follows_progress = _policy, follows_progress(_policy)
         self._threads = fitting_count(model_of(_policy))
         if self.is_monitor:
             self._monitor = get_simple_monitor_type(_policy.monitor_vars())(TickTime(), _MONITOR_EXPIRE_TICKS)
@@ -285,6 +293,18 @@ class BaseLearner(SavedAttributes, Configurable):
     def is_monitor(self) -> bool:
         """Whether this rank logs averages and TensorBoard: rank 0, or every rank unless `only_monitor_rank0`."""
         return self._rank == 0 or not self.only_monitor_rank0
+
+    def progress_remaining(self, envstep: int = -1) -> float | None:
+        """Return the share of the run that is left, from 1 to 0, by the limit that is closer; None without a limit.
+
+        Args:
+            envstep: env steps collected so far; a negative number stands for the last known value.
+        """
+        if self.max_train_iter == self.max_env_step == inf:
+            return None
+        steps = self._collector_envstep if envstep < 0 else envstep
+        done = max(self.train_iter / max(self.max_train_iter, 1), steps / max(self.max_env_step, 1))
+        return max(1.0 - done, 0.0)
 
     @property
     def learn_info(self) -> dict[str, Any]:
@@ -321,6 +341,8 @@ class BaseLearner(SavedAttributes, Configurable):
         if begin_s > PULSE.due:
             PULSE.beat()
         self.call_hook("before_iter")
+        if self._follows_progress:
+            policy.set_attribute("progress_remaining", self.progress_remaining(envstep))
         threads = torch.get_num_threads()
         fitting = self._threads if threads == thread_count.AT_IMPORT else None
         if fitting is not None:
