@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from ding.entry.run_folder import BEST, RunFolder, append_evaluation, mean_retur
 from ding.entry.run_state import RunStates
 from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting
+from ding.envs.env.goals import GoalFunctions
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager
 from ding.policy.base_policy import Policy, create_policy
 from ding.torch_utils.thread_count import fitting_threads
@@ -32,6 +34,7 @@ from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.replay_buffer.base_buffer import create_buffer
+from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer
 
 # Number of rounds without a new item in the buffer and without training after which a run fails.
 MAX_IDLE_ROUNDS = 100
@@ -252,6 +255,7 @@ def build_run(
     """
     rank = get_rank()
     seed = rank_seed(cfg.seed, rank)
+    goals = _goal_functions(stack, cfg, env_setting) if has_buffer and collects else None
     collector_env = build_collector_env(stack, cfg, env_setting, seed, dynamic_seed) if collects else None
     evaluator_env = build_evaluator_env(stack, cfg, env_setting)
     env = collector_env if collects else evaluator_env
@@ -274,6 +278,8 @@ def build_run(
     check_fits_env(policy, env, model)
     if has_buffer:
         buffer = make(create_buffer, cfg.policy.other.replay_buffer)
+        if isinstance(buffer, HindsightReplayBuffer):
+            buffer.goals = goals
     if collects:
         workers = learner, collector, evaluator, buffer
         commander = BaseSerialCommander(cfg.policy.other.commander, *workers, policy.command_mode)
@@ -285,6 +291,16 @@ def build_run(
     )
     progress.watch(lambda: (run.envstep, run.learner.train_iter))
     return run
+
+
+def _goal_functions(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> GoalFunctions | None:
+    """Return the rewards for any goal, for the buffer `her`; None for other buffers."""
+    if cfg.policy.other.replay_buffer.get("type") != "her":
+        return None
+    setting: Any = get_vec_env_setting(copy.deepcopy(cfg.env), eval_=False) if env_setting is None else env_setting
+    env = closing(stack, setting[0](cfg=copy.deepcopy(setting[1][0])))
+    env.seed(cfg.seed)
+    return GoalFunctions(env)
 
 
 def _policy_name(cfg: EasyDict) -> str:
