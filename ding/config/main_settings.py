@@ -45,7 +45,7 @@ MAIN_SETTINGS = Settings(
         "world_model": _read("Settings of a world model of your own."),
         "logger": _read("Sinks of metrics."),
         "her": _read(
-            "Whether to learn from goals reached in hindsight; or `strategy` and `k` of the replay buffer `her`, in a dict."
+            "Whether to learn from goals reached in hindsight; or a dict of `strategy` and `k` of the buffer `her`."
         ),
         "run_state": _read("When to save states that a run can resume from; False for never."),
         "run_state.every_iter": Setting(0, integer(0), "Number of iterations between two states; 0 for never."),

@@ -170,7 +170,8 @@ class SerialRun:
         self.evaluated_iter, reached = train_iter, mean_return(self.eval_info)
         last = self.evaluator.last_eval
         mean_length = None if last is None or not len(last.lengths) else float(np.mean(last.lengths))
-        self.progress.evaluated(reached, train_iter, envstep, mean_length, self._learned())
+        success_rate = None if last is None else last.success_rate
+        self.progress.evaluated(reached, train_iter, envstep, mean_length, self._learned(), success_rate)
         self.stop = bool(stop)
         if reached > self.best_return:
             self.best_return, self.idle_evaluations = reached, 0

@@ -23,8 +23,8 @@ class GoalFunctions:
     A function that does not take batches is called for each row. Both are called with an empty info.
 
     Args:
-        env: a `BaseEnv`; it, or the env without wrappers that it contains, has `compute_reward(achieved_goal, desired_goal,
-            info)` and may have `compute_terminated`. It is reset, and steps once.
+        env: a `BaseEnv`, which is reset and steps once. It, or the env without wrappers in it, has
+            `compute_reward(achieved_goal, desired_goal, info)` and may have `compute_terminated`.
 
     Raises:
         ConfigError: observations are not dicts of `observation`, `achieved_goal` and `desired_goal`, there is no
@@ -54,7 +54,7 @@ class GoalFunctions:
         computed, given = float(self.reward(achieved, desired)[0]), float(np.mean(reward))
         if not np.isclose(computed, given, rtol=1e-4, atol=1e-5):
             raise ConfigError(
-                "her needs the reward of each step to be compute_reward(achieved_goal, desired_goal, {}), but a step of "
+                f"her needs the reward of a step to be that of compute_reward with an empty info, but a step of "
                 f"{shown(env)} gave {given:g}, and compute_reward {computed:g}; leave out wrappers that change rewards "
                 "or goals"
             )
