@@ -304,7 +304,7 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: boo
 def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) -> None:
     members = entries_of(space) if fits is _obs_fits else None
     if isinstance(shape, Mapping) and members is not None:
-        if "observation" in members and "observation" not in shape:  # beside an action_mask
+        if "observation" not in shape and entries_of(members.get("observation")) is not None:  # beside an action_mask
             _check_fits(key, shape, f"{space_name}['observation']", members["observation"], fits)
             return
         for name, entry in shape.items():

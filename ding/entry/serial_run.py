@@ -24,6 +24,7 @@ from ding.envs.env.goals import GoalFunctions
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager
 from ding.policy.base_policy import Policy, create_policy
 from ding.torch_utils.thread_count import fitting_threads
+from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import closing, derive_seed, one_time_warning, set_pkg_seed
 from ding.utils.log_helper import shown
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
@@ -301,7 +302,13 @@ def _goal_functions(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] 
     setting: Any = get_vec_env_setting(copy.deepcopy(cfg.env), eval_=False) if env_setting is None else env_setting
     env = closing(stack, setting[0](cfg=copy.deepcopy(setting[1][0])))
     env.seed(cfg.seed)
-    return GoalFunctions(env)
+    goals, shape = GoalFunctions(env), cfg.policy.model.get("obs_shape")
+    if shape is not None and "desired_goal" not in (shape if isinstance(shape, Mapping) else ()):
+        raise ConfigError(
+            f"policy.model.obs_shape = {shape!r} is not allowed with the replay buffer 'her': the policy would not see "
+            "the goal; leave it out, or set it to a dict with desired_goal"
+        )
+    return goals
 
 
 def _policy_name(cfg: EasyDict) -> str:

@@ -168,6 +168,7 @@ class NoGoals(Reach):
         ("dqn", BITS, {"nstep": 3}, "nstep = 3"),
         ("ppo", BITS, {}, "off-policy"),
         ("dqn", BITS, {"parallel": True}, "serial"),
+        ("dqn", BITS, {"config": {"policy.model.obs_shape": 4}}, "desired_goal"),
         ("dqn", BITS, {"her": {"strategi": "final"}}, "strategy"),
         ("dqn", BITS, {"her": {"strategy": "last"}}, "future"),
         ("dqn", BITS, {"her": "future"}, "dict"),
@@ -176,6 +177,12 @@ class NoGoals(Reach):
 def test_what_does_not_go_with_it_is_refused(policy, env, settings, message):
     with pytest.raises(ConfigError, match=message):
         train(policy, env, env_steps=20, **{"her": True, **settings})
+
+
+def test_the_shape_may_leave_out_what_the_goals_show_already():
+    shape = {"achieved_goal": 4, "desired_goal": 4}
+    training = train("dqn", BITS, env_steps=40, her=True, config={"policy.model.obs_shape": shape}, **QUICK)
+    assert training.predict(BitFlip(4).reset(seed=0)[0]) in range(4)
 
 
 def test_expert_pipelines_refuse_it():
