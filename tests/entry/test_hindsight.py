@@ -20,6 +20,7 @@ from ding.entry.training import change_by_name
 from ding.envs import get_vec_env_setting
 from ding.utils.config_helper import ConfigError
 from ding.worker import HindsightReplayBuffer
+from tests.benchmarks.goals import success_rate
 from tests.entry.killed_runs import Moment, assert_same, inexact, outcome, play
 from tests.goal_envs import BitFlip, Reach
 
@@ -196,6 +197,12 @@ def test_a_name_of_a_setting_is_the_key_of_the_whole_run():
     pair = configs()
     change_by_name(pair, {"her": {"k": 2}})
     assert pair[0].her == {"k": 2}
+
+
+@pytest.mark.slow
+def test_hindsight_solves_what_is_not_solved_alone():
+    assert success_rate("flip 15 bits", "dqn", her=True, seed=0) > 0.9
+    assert success_rate("flip 15 bits", "dqn", her=False, seed=0) < 0.1
 
 
 # success rates
