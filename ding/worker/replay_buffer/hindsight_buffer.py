@@ -51,7 +51,7 @@ class HindsightReplayBuffer(NaiveReplayBuffer):
     _slot_fields = (("episode", np.int64), ("before", np.int32), ("after", np.int32))
 
     def _begin(self) -> None:
-        self._strategy, self._share = self._cfg.strategy, self._cfg.k / (self._cfg.k + 1)
+        self._strategy, self._share = self._cfg.strategy, 1 - 1 / (self._cfg.k + 1)
         self.goals: GoalFunctions | None = None
 
     def _prepare(self, data: Items | Any) -> Items:

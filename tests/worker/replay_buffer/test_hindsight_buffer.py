@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -133,7 +135,7 @@ def test_episodes_are_found_after_items_were_discarded(make):
 
 
 def test_the_reward_is_that_of_the_new_goal_and_the_rest_stays(make):
-    buffer = make(k=1e9)
+    buffer = make(k=math.inf)
     buffer.push(episode(0, 3), 0)
     for item in buffer.sample(100, 0, replace=True):
         number, goal = item["action"].item(), item["obs"]["desired_goal"].item()
@@ -144,7 +146,7 @@ def test_the_reward_is_that_of_the_new_goal_and_the_rest_stays(make):
 
 
 def test_an_end_that_the_env_computes_is_that_of_the_new_goal(make):
-    buffer = make(k=1e9, ends=True)
+    buffer = make(k=math.inf, ends=True)
     buffer.push(episode(0, 3), 0)
     for item in buffer.sample(100, 0, replace=True):
         is_there = item["obs"]["desired_goal"].item() == item["action"].item() + 1
@@ -161,7 +163,7 @@ def test_k_of_k_plus_one_samples_have_another_goal(make):
 
 
 def test_stored_goals_stay_as_they_are(make):
-    buffer = make(k=1e9)
+    buffer = make(k=math.inf)
     buffer.push(episode(0, 3), 0)
     buffer.sample(50, 0, replace=True)
     assert {item["obs"]["desired_goal"].item() for item in buffer._data if item} == {GOAL}
@@ -195,7 +197,7 @@ def test_samples_without_goals_are_refused(make):
 
 
 def test_a_buffer_without_rewards_for_other_goals_says_so(make):
-    buffer = make(k=1e9)
+    buffer = make(k=math.inf)
     buffer.goals = None
     buffer.push(episode(0, 3), 0)
     with pytest.raises(RuntimeError, match="GoalFunctions"):
