@@ -131,6 +131,15 @@ def test_an_env_without_goals_is_refused():
         functions(NoReward)
 
 
+def test_goals_of_several_parts_are_refused():
+    class Kitchen(Reach):
+        def _obs(self):
+            return {**super()._obs(), "achieved_goal": {"kettle": np.zeros(2)}}
+
+    with pytest.raises(ConfigError, match="kettle"):
+        functions(Kitchen)
+
+
 def test_a_reward_that_compute_reward_does_not_give_is_refused():
     scaled = [("gymnasium.wrappers:TransformReward", {"func": lambda reward: reward - 5})]
     with pytest.raises(ConfigError, match=r"gave -\d, and compute_reward (-1|0)"):

@@ -39,6 +39,11 @@ class GoalFunctions:
                 f"her needs an env whose observations are dicts of observation, achieved_goal and desired_goal; those "
                 f"of {shown(env)} are {what}"
             )
+        if isinstance(first[ACHIEVED], Mapping):
+            raise ConfigError(
+                f"her needs goals that are arrays, and those of {shown(env)} are dicts of "
+                f"{', '.join(map(str, first[ACHIEVED]))}; wrap the env so that they are joined in one array"
+            )
         owner: Any = env if hasattr(env, "compute_reward") else getattr(env, "unwrapped", None)
         if not hasattr(owner, "compute_reward"):
             raise ConfigError(

@@ -133,7 +133,8 @@ class HindsightReplayBuffer(NaiveReplayBuffer):
 def _has_goals(node: Node) -> bool:
     """Return whether a node is a dict of arrays with the entries of an env with goals."""
     is_dict = isinstance(node, dict) and node.keys() >= GOAL_KEYS
-    return is_dict and all(column.kind is not Kind.OBJECT and not column.steps for column in columns_of(node))
+    has_arrays = is_dict and type(node[ACHIEVED]) is type(node[DESIRED]) is Column
+    return has_arrays and all(column.kind is not Kind.OBJECT and not column.steps for column in columns_of(node))
 
 
 def _ends(items: Table) -> BoolArray:
