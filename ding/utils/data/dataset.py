@@ -359,7 +359,7 @@ class MinariDataset(ColumnDataset):
     Raises:
         ImportError: minari is not installed.
         TypeError: `cfg` is neither an id nor a config, or observations or actions are not arrays.
-        ValueError: the config has no id, the data set has no episode, or the arrays of one differ in length.
+        ValueError: the config has no id, the data set has no episode, or its lengths contradict each other.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -373,6 +373,11 @@ class MinariDataset(ColumnDataset):
         if not episodes:
             raise ValueError(f"the Minari data set {name!r} has no episodes; choose another one")
         columns = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
+        if len(columns["obs"]) != data.total_steps:
+            raise ValueError(
+                f"the Minari data set {name!r} should have {data.total_steps} steps, but its episodes have "
+                f"{len(columns['obs'])}; download it again"
+            )
         if isinstance(cfg, Mapping) and (cfg.get("env") or {}).get("act_scale"):
             low, high = data.action_space.low, data.action_space.high
             columns["action"] = 2 * (columns["action"] - low) / (high - low) - 1

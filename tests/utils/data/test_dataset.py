@@ -333,7 +333,10 @@ class FakeMinari(types.SimpleNamespace):
             ),
         ]
         space = types.SimpleNamespace(low=np.array([-2.0], np.float32), high=np.array([2.0], np.float32))
-        return types.SimpleNamespace(iterate_episodes=lambda: iter(episodes[: self.number]), action_space=space)
+        steps = self.said if "said" in vars(self) else sum(len(episode.actions) for episode in episodes[: self.number])
+        return types.SimpleNamespace(
+            iterate_episodes=lambda: iter(episodes[: self.number]), action_space=space, total_steps=steps
+        )
 
 
 @pytest.mark.differs("demonstrations are pickles or HDF5", "also npz files and Minari data sets")
@@ -396,6 +399,12 @@ def test_an_episode_of_a_minari_data_set_whose_arrays_differ_in_length_is_refuse
     data = types.SimpleNamespace(iterate_episodes=lambda: iter([made]), action_space=None)
     monkeypatch.setattr(FakeMinari, "load_dataset", lambda self, name, download: data)
     with pytest.raises(ValueError, match="episode 7 of the Minari data set 'some/data-v0'"):
+        MinariDataset("some/data-v0")
+
+
+def test_a_minari_data_set_that_lacks_steps_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minari", FakeMinari(real=True, number=2, said=5))
+    with pytest.raises(ValueError, match="should have 5 steps, but its episodes have 3"):
         MinariDataset("some/data-v0")
 
 
