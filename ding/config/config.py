@@ -24,6 +24,7 @@ from ding.config.main_settings import (
 from ding.config.read import (  # noqa: F401 - all are found here, as those of `save`
     Config,
     copied,
+    put,
     read_config,
     read_config_directly,
     read_config_with_system,
@@ -167,6 +168,29 @@ def resolve_classes(given: ConfigClasses, create: Mapping[str, Any], force_defau
     return replace(given, **found)
 
 
+def use_hindsight(user: EasyDict, create: EasyDict) -> bool:
+    """Return whether two configs have the buffer `her`; if so, set in place what it needs: whole episodes.
+
+    The setting `her` of the main config is replaced by those of the buffer.
+
+    Raises:
+        ConfigError: `her` is neither a bool nor a dict.
+    """
+    her = user.pop("her", False)
+    if not isinstance(her, bool | Mapping):
+        raise ConfigError(
+            f"her = {her!r} is not allowed; it must be True, False or a dict such as {{'strategy': 'final', 'k': 4}}"
+        )
+    own, entry = _under(user, *_BUFFER.split(".")), create.get("replay_buffer") or {}
+    if her is False and "her" not in (own.get("type"), entry.get("type")):
+        return False
+    create.replay_buffer = EasyDict(entry if entry.get("type") == "her" else {}, type="her")
+    put(user, _BUFFER, EasyDict(own, **({} if isinstance(her, bool) else her)))
+    user.policy.other.replay_buffer.pop("type", None)
+    put(user, "policy.collect.traj_len_inf", True)
+    return True
+
+
 PLATFORMS = ("local", "slurm", "k8s", "ray")
 
 # Default types of the create config of parallel training.
@@ -252,7 +276,8 @@ def _compile(
     if auto:
         if create is None:
             raise ConfigError("create_cfg = None is not allowed with auto=True; pass the create config")
-        classes = resolve_classes(classes, create, complete_create_config(create))
+        buffer_is_missing = complete_create_config(create)
+        classes = resolve_classes(classes, create, not use_hindsight(user, create) and buffer_is_missing)
     elif classes.policy is None:
         raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
     types = create if auto and create is not None else EasyDict()
@@ -339,6 +364,11 @@ def compile_config_parallel(
     check_sections(user)
     check_import_names(user, "main_config")
     create = _complete(_as_easydict(create_cfg, "create_cfg"))
+    if use_hindsight(user, create):
+        raise ConfigError(
+            "the replay buffer 'her' works in serial training only, because the buffers of parallel training hold no "
+            "observations; leave out parallel, or her"
+        )
     main = _main_section(user, create, unknown_entries(system, "system_config", SYSTEM_SETTINGS), strict_config)
     exp_name = main.setdefault("exp_name", "default_experiment")
     check_main(main, has_buffer=True)

@@ -45,6 +45,9 @@ MAIN_SETTINGS = Settings(
         "reward_model": _read("Settings of a reward model of your own."),
         "world_model": _read("Settings of a world model of your own."),
         "logger": _read("Sinks of metrics."),
+        "her": _read(
+            "Whether to learn from goals reached in hindsight; or a dict of `strategy` and `k` of the buffer `her`."
+        ),
         "run_state": _read("When to save states that a run can resume from; False for never."),
         "run_state.every_iter": Setting(0, integer(0), "Number of iterations between two states; 0 for never."),
         "run_state.every_s": Setting(300, number(0), "Seconds between two states; 0 for never."),

@@ -466,7 +466,7 @@ class ColumnStore(Ring):
         self.restore_order(snapshot)
         # The oldest items first, as they were pushed: their observations are freed first. In parts, because frames that
         # are stored once are expanded when they are written.
-        order = self._by_position().argsort()[rows].argsort()
+        order = self.positions_of(rows).argsort()
         for start in range(0, len(order), _LOADED_AT_ONCE):
             part = order[start : start + _LOADED_AT_ONCE]
             self.write(rows[part], items_at(items, part))

@@ -66,6 +66,12 @@ class Ring:
         places = (positions + self._start) % self.size
         return places if self._order is None else self._order[places]
 
+    def positions_of(self, slots: IntArray) -> IntArray:
+        """Return the positions of `slots`, the inverse of `slots_at`."""
+        places = slots if self._order is None else self._order.argsort()[slots]
+        positions: IntArray = (places - self._start) % self.size
+        return positions
+
     def slots_in(self, sample_range: slice) -> IntArray:
         """Return the slots of a range of positions, whose step is ignored, oldest first."""
         return self._by_position()[: self.filled][sample_range.start : sample_range.stop]

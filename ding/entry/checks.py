@@ -33,6 +33,7 @@ from ding.utils.pytorch_ddp_dist_helper import get_world_size, smallest_over_ran
 from ding.utils.references import hidden_file, is_of_notebook, why_unnamed
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
+from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer
 
 UNLIMITED = int(1e10)
@@ -250,7 +251,7 @@ def check_collector_fits_buffer(cfg: Mapping[str, Any]) -> None:
     collector = collect["collector"]
     if collector.get("type") != "episode" or collector.get("get_train_sample", False) or "type" not in buffer:
         return
-    if issubclass(BUFFER_REGISTRY.get(buffer["type"]), AdvancedReplayBuffer):
+    if issubclass(BUFFER_REGISTRY.get(buffer["type"]), AdvancedReplayBuffer | HindsightReplayBuffer):
         needs_number = " and policy.collect.n_episode" if collect.get("n_episode") is None else ""
         raise ConfigError(
             "policy.collect.collector.type = 'episode' gives whole episodes (lists of transitions), which the replay "
@@ -258,6 +259,32 @@ def check_collector_fits_buffer(cfg: Mapping[str, Any]) -> None:
             "train on samples of them, use the collector 'sample', or, for a policy that learns from whole episodes, "
             "set policy.other.replay_buffer.type = 'episode'"
         )
+
+
+def check_hindsight(cfg: Mapping[str, Any], can_relabel: bool) -> None:
+    """Check that policy and pipeline fit the replay buffer `her`, if the config has that.
+
+    Args:
+        can_relabel: whether the pipeline can use this buffer.
+
+    Raises:
+        ConfigError: they do not fit.
+    """
+    policy = cfg["policy"]
+    if value_at(policy, "other.replay_buffer.type") != "her":
+        return
+    if not can_relabel:
+        raise ConfigError(
+            "the replay buffer 'her' needs an off-policy policy that learns in serial_pipeline, such as dqn, ddpg, td3 "
+            f"or sac; {policy['type'].removesuffix('_command')!r} does not; leave out her, or choose another policy"
+        )
+    for key in ("nstep", "collect.unroll_len"):
+        number = value_at(policy, key, 1)
+        if number != 1:
+            raise ConfigError(
+                f"policy.{key} = {number} is not allowed with the replay buffer 'her', which replaces the goals of "
+                "single steps; set it to 1"
+            )
 
 
 # Settings that compiling overrides: (where users may have set it, what overrides it).
@@ -322,7 +349,7 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: boo
 def _check_fits(key: str, shape: Any, space_name: str, space: Any, fits: Any) -> None:
     members = entries_of(space) if fits is _obs_fits else None
     if isinstance(shape, Mapping) and members is not None:
-        if "observation" in members and "observation" not in shape:  # beside an action_mask
+        if "observation" not in shape and entries_of(members.get("observation")) is not None:  # beside an action_mask
             _check_fits(key, shape, f"{space_name}['observation']", members["observation"], fits)
             return
         for name, entry in shape.items():

@@ -415,6 +415,8 @@ def _show_episodes(result: Any) -> None:
         f"mean return {returns.mean():.1f}, standard deviation {returns.std():.1f}, "
         f"from {returns.min():.1f} to {returns.max():.1f}, over {len(returns)} episodes"
     )
+    if result.success_rate is not None:
+        click.echo(f"success rate {result.success_rate:.2f}")
 
 
 @click.command()

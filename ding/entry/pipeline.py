@@ -18,6 +18,7 @@ from ding.entry.checks import (
     check_collector_fits_buffer,
     check_equal_parameters,
     check_evaluation_episodes,
+    check_hindsight,
     check_limits,
     check_pipeline,
     check_ranks,
@@ -45,12 +46,14 @@ class Rounds(BatchSource):
         options: keyword arguments of `build_run`.
         needs_command_mode: whether the policy must have a command mode.
         batch: the only batch of a round; a subclass with several batches overrides `next_batch`.
+        can_relabel: whether the replay buffer may be `her`.
     """
 
     run: SerialRun
     options: Mapping[str, Any] = {}
     needs_command_mode = True
     batch: Any = None
+    can_relabel = False
 
     def check(self, cfg: Any) -> None:
         """Check the compiled config before anything is built."""
@@ -76,8 +79,13 @@ class Rounds(BatchSource):
 
 
 class CollectRounds(Rounds):
-    """Rounds that collect data in envs, and train on it as one batch."""
+    """Rounds that collect data in envs, and train on it as one batch.
 
+    Attributes:
+        collecting: keyword arguments of the collector's `collect`.
+    """
+
+    collecting: Mapping[str, Any] = {}
     _is_first = False
 
     def check(self, cfg: Any) -> None:
@@ -109,7 +117,7 @@ class CollectRounds(Rounds):
         run.sync_normalization()
         if run.evaluate_if_due():
             return False
-        data = run.collector.collect(train_iter=run.learner.train_iter, policy_kwargs=collect_kwargs)
+        data = run.collector.collect(train_iter=run.learner.train_iter, policy_kwargs=collect_kwargs, **self.collecting)
         self.envstep = run.envstep
         self.take(data)
         return True
@@ -159,6 +167,7 @@ def run_pipeline(
         check_ranks(cfg)
         warn_of_overruled_settings(main, cfg)
         warn_of_unsaved(main)
+        check_hindsight(cfg, rounds.can_relabel)
         rounds.check(cfg)
         has_length = min(max_train_iter, max_env_step) < UNLIMITED
         limits = worded("max_train_iter or max_env_step (iterations or env_steps)", "--train-iter or --env-steps")

@@ -96,6 +96,7 @@ class _Display:
         mean_return: float,
         mean_length: float | None = None,
         train: Mapping[str, float] | None = None,
+        success_rate: float | None = None,
     ) -> None:
         """Print an evaluation as a table.
 
@@ -103,6 +104,7 @@ class _Display:
             train_iter: the iteration; None prints `-`.
             mean_length: the mean number of env steps of an episode; None to leave it out.
             train: the averages of the learner by name.
+            success_rate: the share of successful episodes; None to leave it out.
         """
         if not math.isnan(mean_return):
             self.best = max(self.best, mean_return)
@@ -112,6 +114,7 @@ class _Display:
             "ep_len_mean": mean_length,
             "ep_rew_mean": mean_return,
             "best": "-" if self.best == -math.inf else self.best,
+            "success_rate": success_rate,
         }
         time_ = {
             "iteration": "-" if train_iter is None else train_iter,
@@ -257,9 +260,10 @@ class ProgressLine(_Display):
         env_steps: int,
         mean_length: float | None = None,
         train: Mapping[str, float] | None = None,
+        success_rate: float | None = None,
     ) -> None:
         """Print an evaluation; see `row`."""
-        self.row(train_iter, env_steps, mean_return, mean_length, train)
+        self.row(train_iter, env_steps, mean_return, mean_length, train, success_rate)
         self._last = mean_return
         if self._bar is not None:
             self._counts = env_steps, train_iter

@@ -222,7 +222,7 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
 
     Its keys are `train_iter`, `env_step`, `seed`, `returns` and `lengths` of the episodes, and `seconds`. Lengths and
     seconds come from `evaluator.last_eval`; both are null if the evaluator does not record that. So is a return that
-    is NaN or infinite.
+    is NaN or infinite. `success_rate` is there if the infos of the env have `is_success`.
     """
     last = evaluator.last_eval
     record = {
@@ -233,6 +233,8 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
         "lengths": None if last is None else _plain(last.lengths),
         "seconds": None if last is None else float(last.seconds),
     }
+    if last is not None and last.success_rate is not None:
+        record["success_rate"] = last.success_rate
     append_record(exp_name, record)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -17,8 +18,9 @@ from ding.entry.pipeline import CollectRounds, run_pipeline
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import listed, whole_of
-from ding.utils.pytorch_ddp_dist_helper import on_all_ranks
+from ding.utils.pytorch_ddp_dist_helper import get_world_size, on_all_ranks, smallest_over_ranks
 from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer
 
 
 def serial_pipeline(
@@ -74,8 +76,13 @@ def serial_pipeline(
 
 
 class ReplayRounds(CollectRounds):
-    """Rounds that push the collected data to the replay buffer, and draw `update_per_collect` batches."""
+    """Rounds that push the collected data to the replay buffer, and draw `update_per_collect` batches.
 
+    With the buffer `her` a round is all episodes that have ended, and draws `update_per_collect` batches for each
+    `n_sample` samples.
+    """
+
+    can_relabel = True
     _left = 0  # number of batches left in this round
     _shares: Sequence[tuple[Any, int]] = ()  # the shares of the newest batch
 
@@ -86,9 +93,18 @@ class ReplayRounds(CollectRounds):
     def is_cut(self) -> bool:
         return self._left > 0
 
+    def prepare(self, stack: ExitStack) -> None:
+        is_of_samples = self.run.cfg.policy.collect.collector.type == "sample"
+        if isinstance(self.run.buffer, HindsightReplayBuffer) and is_of_samples:
+            self.collecting = {"drop_extra": False}
+
     def take(self, data: Any) -> None:
         self.run.push(data)
-        self.begin_batches(self.run.cfg.policy.learn.update_per_collect)
+        number = self.run.cfg.policy.learn.update_per_collect
+        if self.collecting:
+            samples = len(data) if get_world_size() == 1 else smallest_over_ranks(len(data))
+            number = round(number * samples / self.run.policy.collect_mode.get_attribute("n_sample"))
+        self.begin_batches(number)
 
     def begin_batches(self, number: int) -> None:
         """Let `next_batch` return `number` batches; fewer if the buffer of a rank has too few samples."""

@@ -152,6 +152,8 @@ class Expert:
 class ExpertRounds(ReplayRounds):
     """Rounds that also draw samples of an expert."""
 
+    can_relabel = False
+
     def __init__(self, expert: Expert) -> None:
         super().__init__(dynamic_seed=None)
         self.expert = expert

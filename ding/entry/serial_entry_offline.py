@@ -112,7 +112,8 @@ class EpochRounds(Rounds):
             run.learner.ckpt_extra[OFFLINE_STATS] = self._stats
         if hasattr(run.policy, "set_statistic"):
             run.policy.set_statistic(self._dataset.statistics)
-        _check_actions(run.policy, self._dataset)
+        _check_first_sample(run.policy, run.cfg.policy.model, self._dataset)
+        _check_actions(run.policy, run.cfg.policy.model.get("action_shape"), self._dataset)
         self._batches = EpochBatches(self._loader, run.cfg.policy.learn.train_epoch, run.policy)
         self._next = iter(self._batches)
         run.further_parts["batches"] = self._batches
@@ -133,8 +134,38 @@ class EpochRounds(Rounds):
 run_serial_offline = partial(run_pipeline, EpochRounds)
 
 
-def _check_actions(policy: Any, dataset: Any) -> None:
-    """Check that the first actions of a data set are whole numbers if the policy chooses among actions."""
+def _check_first_sample(policy: Any, model_cfg: Mapping[str, Any], dataset: Any) -> None:
+    """Check that the first sample of a data set has what the policy learns from, in the shapes of its model.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    sample = dataset[0]
+    if not isinstance(sample, Mapping):
+        return
+    missing = sorted(getattr(policy, "sample_keys", set()) - sample.keys())
+    if missing:
+        raise ConfigError(
+            f"the data set has no {', '.join(missing)}, only {', '.join(map(str, sample))}, but "
+            f"{type(policy).__name__} learns from that; choose another data set, or policy.collect.data_type"
+        )
+    shapes = {"obs": model_cfg.get("obs_shape"), "next_obs": model_cfg.get("obs_shape")}
+    if getattr(policy, "has_discrete_actions", None) is False:
+        shapes["action"] = model_cfg.get("action_shape")
+    for key, shape in shapes.items():
+        if key not in sample or not isinstance(shape, int | Sequence) or isinstance(sample[key], Mapping):
+            continue
+        wanted, found = tuple(np.atleast_1d(shape).tolist()), np.shape(sample[key]) or (1,)
+        if found != wanted:
+            name = "action_shape" if key == "action" else "obs_shape"
+            raise ConfigError(
+                f"the data set has {key} of the shape {list(found)}, but policy.model.{name} = {shape!r}; choose the "
+                "data set of this env, or the env of this data set"
+            )
+
+
+def _check_actions(policy: Any, number: Any, dataset: Any) -> None:
+    """Check that the first actions of a data set are those of the policy, if it chooses among a `number` of them."""
     if getattr(policy, "has_discrete_actions", None) is not True:
         return
     for sample in itertools.islice(dataset, 100):
@@ -145,6 +176,11 @@ def _check_actions(policy: Any, dataset: Any) -> None:
                 raise ConfigError(
                     f"the data set has the action {action.tolist()}, but {type(policy).__name__} chooses among actions "
                     "by their numbers; train a policy for real-valued actions on it"
+                )
+            if isinstance(number, int) and not ((action >= 0) & (action < number)).all():
+                raise ConfigError(
+                    f"the data set has the action {action.tolist()}, but {type(policy).__name__} chooses among the "
+                    f"actions 0 to {number - 1} (policy.model.action_shape); choose the data set of this env"
                 )
 
 

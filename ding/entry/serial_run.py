@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +20,11 @@ from ding.entry.run_folder import BEST, RunFolder, append_evaluation, mean_retur
 from ding.entry.run_state import RunStates
 from ding.entry.utils import random_collect
 from ding.envs.env.base_env import get_vec_env_setting
+from ding.envs.env.goals import GoalFunctions
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager
 from ding.policy.base_policy import Policy, create_policy
 from ding.torch_utils.thread_count import fitting_threads
+from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import closing, derive_seed, one_time_warning, set_pkg_seed
 from ding.utils.log_helper import shown
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
@@ -32,6 +35,7 @@ from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.replay_buffer.base_buffer import create_buffer
+from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer
 
 # Number of rounds without a new item in the buffer and without training after which a run fails.
 MAX_IDLE_ROUNDS = 100
@@ -167,7 +171,8 @@ class SerialRun:
         self.evaluated_iter, reached = train_iter, mean_return(self.eval_info)
         last = self.evaluator.last_eval
         mean_length = None if last is None or not len(last.lengths) else float(np.mean(last.lengths))
-        self.progress.evaluated(reached, train_iter, envstep, mean_length, self._learned())
+        success_rate = None if last is None else last.success_rate
+        self.progress.evaluated(reached, train_iter, envstep, mean_length, self._learned(), success_rate)
         self.stop = bool(stop)
         if reached > self.best_return:
             self.best_return, self.idle_evaluations = reached, 0
@@ -252,6 +257,7 @@ def build_run(
     """
     rank = get_rank()
     seed = rank_seed(cfg.seed, rank)
+    goals = _goal_functions(stack, cfg, env_setting) if has_buffer and collects else None
     collector_env = build_collector_env(stack, cfg, env_setting, seed, dynamic_seed) if collects else None
     evaluator_env = build_evaluator_env(stack, cfg, env_setting)
     env = collector_env if collects else evaluator_env
@@ -277,6 +283,8 @@ def build_run(
     check_fits_env(policy, env, model)
     if has_buffer:
         buffer = make(create_buffer, cfg.policy.other.replay_buffer)
+        if isinstance(buffer, HindsightReplayBuffer):
+            buffer.goals = goals
     if collects:
         workers = learner, collector, evaluator, buffer
         commander = BaseSerialCommander(cfg.policy.other.commander, *workers, policy.command_mode)
@@ -288,6 +296,22 @@ def build_run(
     )
     progress.watch(lambda: (run.envstep, run.learner.train_iter))
     return run
+
+
+def _goal_functions(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> GoalFunctions | None:
+    """Return the rewards for any goal, for the buffer `her`; None for other buffers."""
+    if cfg.policy.other.replay_buffer.get("type") != "her":
+        return None
+    setting: Any = get_vec_env_setting(copy.deepcopy(cfg.env), eval_=False) if env_setting is None else env_setting
+    env = closing(stack, setting[0](cfg=copy.deepcopy(setting[1][0])))
+    env.seed(cfg.seed)
+    goals, shape = GoalFunctions(env), cfg.policy.model.get("obs_shape")
+    if shape is not None and "desired_goal" not in (shape if isinstance(shape, Mapping) else ()):
+        raise ConfigError(
+            f"policy.model.obs_shape = {shape!r} is not allowed with the replay buffer 'her': the policy would not see "
+            "the goal; leave it out, or set it to a dict with desired_goal"
+        )
+    return goals
 
 
 def _policy_name(cfg: EasyDict) -> str:

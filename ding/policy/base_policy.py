@@ -507,6 +507,11 @@ class BatchPolicy(Policy):
     _learn_keys: Collection[str] = ("obs", "next_obs", "reward", "done", "terminated", "weight")
     _uses_nstep: bool = False
 
+    @property
+    def sample_keys(self) -> set[str]:
+        """What train samples must have of an env step, with these names in any policy."""
+        return {*self._learn_keys, "action"} & {"obs", "next_obs", "action", "reward", "done"}
+
     # --- learn ---
 
     def __init__(self, cfg: EasyDict, model: nn.Module | None = None, enable_field: list[str] | None = None) -> None:

@@ -27,6 +27,7 @@ class Last:
     returns: tuple = (np.float32(1.5), 2.0)
     lengths: tuple = (np.int64(7), 8)
     seconds: float = 0.25
+    success_rate: float | None = None
 
 
 class Evaluator:

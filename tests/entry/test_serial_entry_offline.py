@@ -107,6 +107,44 @@ def test_real_valued_actions_are_no_choices():
         serial_pipeline_bc(config(), 0, "real.pkl", max_iter=1, env_setting=setting())
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"action": torch.tensor([2])}, "0 to 1"),
+        ({"action": torch.tensor([-1])}, r"\[-1\]"),
+        ({"obs": torch.zeros(4)}, r"obs of the shape \[4\]"),
+        ({"next_obs": torch.zeros(3, 1)}, r"next_obs of the shape \[3, 1\]"),
+        ({"reward": None, "next_obs": None}, "no next_obs, reward"),
+    ],
+)
+def test_a_data_set_of_another_env_is_refused(changes, message):
+    demos = [{**row, **changes} for row in demonstrations()]
+    demos = [{key: value for key, value in row.items() if value is not None} for row in demos]
+    naive_save(demos, "other.pkl")
+    with pytest.raises(ConfigError, match=message):
+        serial_pipeline_bc(config(), 0, "other.pkl", max_iter=1, env_setting=setting())
+
+
+def test_real_valued_actions_have_the_width_of_the_model():
+    main = {
+        "exp_name": "exp",
+        "env": {"env_id": "Pendulum-v1", "evaluator_env_num": 1, "n_evaluator_episode": 1},
+        "policy": {"learn": {"train_epoch": 1}, "collect": {"data_type": "npz", "data_path": "wide.npz"}},
+    }
+    create = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "td3_bc"}}
+    rows = {"obs": np.zeros((4, 3)), "next_obs": np.zeros((4, 3)), "reward": np.zeros(4), "done": np.zeros(4, bool)}
+    np.savez("wide.npz", **rows, action=np.zeros((4, 2)))
+    with pytest.raises(ConfigError, match=r"action of the shape \[2\]"):
+        serial_pipeline_offline((main, create), max_train_iter=1)
+
+
+def test_behaviour_cloning_needs_observations_and_actions_only():
+    main, create = config()
+    create.policy.type, main.policy.model = "bc", {"obs_shape": 3, "action_shape": 2}
+    naive_save([{key: row[key] for key in ("obs", "action")} for row in demonstrations()], "other.pkl")
+    serial_pipeline_bc((main, create), 0, "other.pkl", max_iter=1, env_setting=setting())
+
+
 @pytest.mark.differs(
     "offline training that ends before an evaluation was due fails with an unbound variable",
     "it evaluates at its end",

@@ -121,6 +121,11 @@ class LazyEnv(BaseEnv):
         """A Box [1]; unbounded unless the environment has a `reward_range`."""
         return self._read_spaces().reward
 
+    @property
+    def unwrapped(self) -> Any:
+        """The environment without its wrappers, from the first reset until `close`; otherwise None."""
+        return None if self._env is None else self._env.unwrapped
+
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         """Seed the episodes from the next reset on; each has its own seed, with either `dynamic_seed`."""
         self.seed_episodes(seed, 0)

@@ -137,7 +137,7 @@ def observations_of(x: Any, obs_shape: ObsShape, model: nn.Module, path: str = "
 
 
 def _entries(x: Any, obs_shape: Mapping[str, Any], model: nn.Module, path: str) -> dict[str, Any]:
-    if not path and is_mapping(x) and "observation" in x and "observation" not in obs_shape:
+    if not path and is_mapping(x) and "observation" not in obs_shape and is_mapping(x.get("observation")):
         x = x["observation"]
     if not is_mapping(x) or obs_shape.keys() - x.keys():
         found = f"the entries {', '.join(map(str, x))}" if is_mapping(x) else type(x).__name__

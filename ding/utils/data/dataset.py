@@ -185,13 +185,69 @@ def _array(key: str, value: Any) -> np.ndarray:
     return array
 
 
+# The names of D4RL (https://arxiv.org/abs/2004.07219), and those of transitions.
+_OF_D4RL = {
+    "observations": "obs",
+    "actions": "action",
+    "rewards": "reward",
+    "terminals": "terminated",
+    "timeouts": "truncated",
+    "next_observations": "next_obs",
+}
+_ENDS = ("terminated", "truncated")
+
+
+def _from_d4rl(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
+    """Return the transitions of arrays with the names of D4RL; others are left out.
+
+    Rewards and discrete actions become [N, 1]. Without `next_observations`, the next observation is that of the next
+    row, and a step that a time limit or the end of the data cuts off, whose next observation is unknown, is left out.
+
+    Raises:
+        ValueError: an array is missing, or arrays differ in length.
+    """
+    columns = {name: arrays[key] for key, name in _OF_D4RL.items() if key in arrays}
+    needed = ["observations", "actions", "rewards", "terminals"]
+    needed += [] if "next_obs" in columns else ["timeouts"]
+    if missing := [key for key in needed if key not in arrays]:
+        raise ValueError(
+            f"{where} has observations, but lacks {', '.join(missing)}; a data set with the names of D4RL has "
+            "observations, actions, rewards, terminals, and timeouts or next_observations"
+        )
+    check_lengths(columns, where)
+    count = len(columns["obs"])
+    ends = {name: columns[name].reshape(count).astype(np.bool_) for name in _ENDS if name in columns}
+    columns |= {**ends, "done": np.logical_or.reduce(list(ends.values()))}
+    columns |= {key: columns[key].reshape(count, -1) for key in ("action", "reward")}
+    if "next_obs" in columns:
+        return columns
+    columns["next_obs"] = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
+    is_known = ends["terminated"] | ~ends["truncated"]
+    is_known[-1] &= ends["terminated"][-1]
+    return {key: column[is_known] for key, column in columns.items()}
+
+
+def check_lengths(columns: Mapping[str, Any], where: str) -> None:
+    """Check that the columns have equal lengths, and `obs` is among them.
+
+    Raises:
+        ValueError: they have not.
+    """
+    lengths = {key: len(column) for key, column in columns.items()}
+    if len(set(lengths.values())) != 1 or "obs" not in lengths:
+        raise ValueError(
+            f"{where} has data sets of the lengths {lengths or 'none'}; they must be equal and include obs"
+        )
+
+
 class ColumnDataset(Dataset[dict[str, np.ndarray]]):
     """Transitions as rows of arrays in memory.
 
     Batches are `Samples`, which policies convert to tensors without creating rows.
 
     Args:
-        columns: arrays [N, ...] by key. float64 becomes float32.
+        columns: arrays [N, ...] by key, with the names of transitions or those of D4RL. float64 becomes float32, and
+            single values, which describe the whole, are left out.
         where: name of the source, for errors.
         normalize_states: whether to normalize `obs` and `next_obs` by `mean` and `std`.
 
@@ -200,15 +256,17 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
         std: float32, its standard deviation + 1e-3.
 
     Raises:
-        ValueError: the arrays differ in length, or `obs` is missing.
+        ValueError: the arrays differ in length or hold no numbers, or one is missing.
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray], where: str, normalize_states: bool = False) -> None:
-        lengths = {key: len(column) for key, column in columns.items()}
-        if len(set(lengths.values())) != 1 or "obs" not in lengths:
-            raise ValueError(
-                f"{where} has data sets of the lengths {lengths or 'none'}; they must be equal and include obs"
-            )
+        columns = {key: column for key, column in columns.items() if column.ndim}
+        if "observations" in columns and "obs" not in columns:
+            columns = _from_d4rl(columns, where)
+        check_lengths(columns, where)
+        for key, column in columns.items():
+            if column.dtype.kind not in "biuf":
+                raise ValueError(f"{where} has {key} of the dtype {column.dtype}; it must hold numbers")
         obs = columns["obs"]
         self.mean: np.ndarray = obs.mean(0, dtype=np.float64).astype(np.float32)
         self.std: np.ndarray = (obs.std(0, dtype=np.float64) + 1e-3).astype(np.float32)
@@ -246,6 +304,8 @@ def _collect_setting(cfg: Any, key: str) -> Any:
 class HDF5Dataset(ColumnDataset):
     """The transitions of an HDF5 file, one per row of its data sets; see `ColumnDataset`.
 
+    Groups in the file are left out.
+
     Args:
         cfg: the path of the file, or a config with `policy.collect.data_path`. `policy.collect.normalize_states`
             normalizes observations.
@@ -257,9 +317,9 @@ class HDF5Dataset(ColumnDataset):
     """
 
     def __init__(self, cfg: Any) -> None:
-        path = data_path_of(cfg)
-        with _h5py().File(path, "r") as file:
-            columns = {key: file[key][:] for key in file}
+        path, h5py = data_path_of(cfg), _h5py()
+        with h5py.File(path, "r") as file:
+            columns = {key: item[()] for key, item in file.items() if isinstance(item, h5py.Dataset) and item.shape}
         super().__init__(columns, path, bool(_collect_setting(cfg, "normalize_states")))
 
 
@@ -299,7 +359,7 @@ class MinariDataset(ColumnDataset):
     Raises:
         ImportError: minari is not installed.
         TypeError: `cfg` is neither an id nor a config, or observations or actions are not arrays.
-        ValueError: the config has no id, or the data set has no episode.
+        ValueError: the config has no id, the data set has no episode, or its lengths contradict each other.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -313,6 +373,11 @@ class MinariDataset(ColumnDataset):
         if not episodes:
             raise ValueError(f"the Minari data set {name!r} has no episodes; choose another one")
         columns = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
+        if len(columns["obs"]) != data.total_steps:
+            raise ValueError(
+                f"the Minari data set {name!r} should have {data.total_steps} steps, but its episodes have "
+                f"{len(columns['obs'])}; download it again"
+            )
         if isinstance(cfg, Mapping) and (cfg.get("env") or {}).get("act_scale"):
             low, high = data.action_space.low, data.action_space.high
             columns["action"] = 2 * (columns["action"] - low) / (high - low) - 1
@@ -326,6 +391,14 @@ def _columns_of_episode(name: str, episode: Any) -> dict[str, np.ndarray]:
     obs, action = episode.observations, episode.actions
     if not isinstance(obs, np.ndarray) or not isinstance(action, np.ndarray):
         raise TypeError(f"the Minari data set {name!r} has observations or actions that are not arrays; they must be")
+    steps = (action, episode.rewards, episode.terminations, episode.truncations)
+    lengths = [len(obs) - 1, *map(len, steps)]
+    if len(set(lengths)) != 1:
+        raise ValueError(
+            f"episode {episode.id} of the Minari data set {name!r} has {len(obs)} observations, and "
+            f"{', '.join(map(str, lengths[1:]))} actions, rewards, terminations and truncations; an episode of T steps "
+            "has T of each and T + 1 observations"
+        )
     return {
         "obs": obs[:-1],
         "next_obs": obs[1:],

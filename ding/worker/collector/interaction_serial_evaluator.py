@@ -36,6 +36,7 @@ class EvalRecord:
         returns: return of each episode, env by env.
         lengths: steps of each episode, in the same order.
         seconds: how long the evaluation took.
+        success_rate: share of the episodes with a true `is_success` in their last info; None if no info has that.
     """
 
     train_iter: int
@@ -43,6 +44,7 @@ class EvalRecord:
     returns: list[float]
     lengths: list[int]
     seconds: float
+    success_rate: float | None = None
 
 
 class EpisodeRecorder(RolloutListener):
@@ -54,6 +56,7 @@ class EpisodeRecorder(RolloutListener):
 
     Attributes:
         lengths: steps of the episodes of each env.
+        successes: `is_success` of the episodes whose last info has that.
         infos: for each player, the text and numbers in its infos of the episodes, in the order of their ends.
     """
 
@@ -66,6 +69,7 @@ class EpisodeRecorder(RolloutListener):
     ) -> None:
         self.monitor = monitor
         self.lengths: dict[int, list[int]] = {env_id: [] for env_id in range(env_num)}
+        self.successes: list[bool] = []
         self.infos: list[list[dict[str, Any]]] = [[] for _ in range(players or 0)]
         self._on_episode = on_episode
 
@@ -85,6 +89,8 @@ class EpisodeRecorder(RolloutListener):
             reported = {} if of_players else {"eval_episode_return": reward}
             reported.update(judged.get("episode_info") or {})
             self.lengths[env_id].append(steps)
+            if "is_success" in judged:
+                self.successes.append(bool(judged["is_success"]))
             if reported:
                 self.monitor.update_info(env_id, reported)
             self.monitor.update_reward(env_id, _single(reward))
@@ -218,7 +224,9 @@ class EpisodeEvaluator(SerialEvaluator):
         seconds = perf_counter() - start
         returns = [float(value) for value in recorder.monitor.get_episode_return()]
         lengths = [length for env_lengths in recorder.lengths.values() for length in env_lengths]
-        self.last_eval = EvalRecord(train_iter, envstep, returns, lengths, seconds)
+        successes = recorder.successes
+        success_rate = float(np.mean(successes)) if successes else None
+        self.last_eval = EvalRecord(train_iter, envstep, returns, lengths, seconds, success_rate)
         episodes, steps = len(returns), sum(lengths)
         values = {
             "episode_count": episodes,
@@ -231,6 +239,7 @@ class EpisodeEvaluator(SerialEvaluator):
             "reward_std": float(np.std(returns)),
             "reward_max": max(returns),
             "reward_min": min(returns),
+            **({} if success_rate is None else {"success_rate": success_rate}),
             **(recorder.monitor.get_episode_info() or {}),
         }
         self._report(values, train_iter, envstep)

@@ -8,6 +8,7 @@ _NAMES, __getattr__ = exports(
     {
         "advanced_buffer": "AdvancedReplayBuffer",
         "base_buffer": "IBuffer create_buffer get_buffer_cls",
+        "hindsight_buffer": "HindsightReplayBuffer",
         "naive_buffer": "ElasticReplayBuffer EpisodeReplayBuffer NaiveReplayBuffer SequenceReplayBuffer",
     },
 )

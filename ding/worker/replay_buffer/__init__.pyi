@@ -5,6 +5,7 @@ from ding.data.buffer_interface import IBuffer as IBuffer
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer as AdvancedReplayBuffer
 from ding.worker.replay_buffer.base_buffer import create_buffer as create_buffer
 from ding.worker.replay_buffer.base_buffer import get_buffer_cls as get_buffer_cls
+from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer as HindsightReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import ElasticReplayBuffer as ElasticReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import EpisodeReplayBuffer as EpisodeReplayBuffer
 from ding.worker.replay_buffer.naive_buffer import NaiveReplayBuffer as NaiveReplayBuffer

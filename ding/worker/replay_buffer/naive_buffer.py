@@ -95,7 +95,7 @@ class NaiveReplayBuffer(ColumnBuffer):
             have = self._drawable_count()
             items: Items | None = None
             if have >= size or (replace and have > 0):
-                items = self._store.read(self._draw(size, sample_range, replace))
+                items = self._read_drawn(self._draw(size, sample_range, replace))
                 self._periodic_thruput_monitor.add(sampled=size, valid=self._store.valid_count)
         if items is None:
             self._logger.info("too few items to sample: the buffer holds %d, requested are %d", have, size)
@@ -105,6 +105,10 @@ class NaiveReplayBuffer(ColumnBuffer):
     def _drawable_count(self) -> int:
         """Return the number of items that `sample` draws from without a `sample_range`."""
         return self._store.valid_count
+
+    def _read_drawn(self, slots: IntArray) -> Items:
+        """Return the items in `slots` [n], which were drawn."""
+        return self._store.read(slots)
 
     def _output(self, items: Items) -> list[Any]:
         """Return sampled items in the form in which the caller gets them; called without the lock."""

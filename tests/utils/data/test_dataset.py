@@ -1,4 +1,3 @@
-import importlib
 import pickle
 import sys
 import types
@@ -23,7 +22,7 @@ from ding.utils.data.dataset import (
     offline_data_save_type,
 )
 from ding.utils.data.samples import Samples
-from ding.utils.msgpack_helper import pack, unpack
+from ding.utils.msgpack_helper import pack
 from ding.utils.registry_factory import DATASET_REGISTRY
 
 
@@ -122,48 +121,12 @@ def test_demonstrations_are_a_list(tmp_path):
         NaiveRLDataset(path, trusted=True)
 
 
-def fake_h5py(monkeypatch):
-    """Files with the interface of h5py that hold packed arrays."""
-
-    class File:
-        def __init__(self, target, mode):
-            self._target, self._arrays = target, {}
-            if mode == "r":
-                with open(target, "rb") as file:
-                    self._arrays = unpack(file.read())
-
-        def create_dataset(self, name, data, compression):
-            assert compression == "gzip"
-            self._arrays[name] = data
-
-        def __iter__(self):
-            return iter(self._arrays)
-
-        def __getitem__(self, name):
-            return self._arrays[name]
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exc_info):
-            if not isinstance(self._target, str):
-                self._target.write(pack(self._arrays))
-
-    monkeypatch.setitem(sys.modules, "h5py", types.SimpleNamespace(File=File))
-
-
 @pytest.fixture
-def h5py(monkeypatch):
-    fake_h5py(monkeypatch)
-    return importlib.import_module("h5py")
+def h5py():
+    return pytest.importorskip("h5py")
 
 
-@pytest.mark.parametrize("module", ["fake", "real"])
-def test_what_was_saved_as_hdf5_is_read_back_row_by_row(module, monkeypatch, tmp_path):
-    if module == "real":
-        pytest.importorskip("h5py")
-    else:
-        fake_h5py(monkeypatch)
+def test_what_was_saved_as_hdf5_is_read_back_row_by_row(h5py, tmp_path):
     offline_data_save_type(TRANSITIONS, str(tmp_path / "new" / "expert.pkl"), data_type="hdf5")
     path = tmp_path / "new" / "expert_demos.hdf5"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -201,12 +164,78 @@ def test_what_makes_no_arrays_is_not_saved_as_hdf5(h5py, tmp_path):
     ],
 )
 def test_an_hdf5_file_with_other_data_sets_is_refused(h5py, arrays, found, tmp_path):
-    with open(tmp_path / "demos.hdf5", "w+b") as target, h5py.File(target, "w") as file:
-        for name, array in arrays.items():
-            file.create_dataset(name, data=array, compression="gzip")
+    write(h5py, tmp_path / "demos.hdf5", arrays)
     with pytest.raises(ValueError, match="data sets of the lengths") as error:
         HDF5Dataset(str(tmp_path / "demos.hdf5"))
     assert f"has data sets of the lengths {found};" in str(error.value)
+
+
+def write(h5py, path, arrays):
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array)
+
+
+def test_groups_and_single_values_beside_the_data_are_left_out(h5py, tmp_path):
+    path = tmp_path / "demos.hdf5"
+    write(h5py, path, {"obs": np.zeros((2, 3)), "size": 2, "about": "ours", "info/time": np.zeros(5)})
+    assert list(HDF5Dataset(str(path))[0]) == ["obs"]
+    np.savez(tmp_path / "demos.npz", obs=np.zeros((2, 3)), size=2, about="ours")
+    assert list(NpzDataset(tmp_path / "demos.npz")[0]) == ["obs"]
+
+
+def test_columns_hold_numbers(h5py, tmp_path):
+    write(h5py, tmp_path / "demos.hdf5", {"obs": np.zeros(2), "name": [b"a", b"b"]})
+    with pytest.raises(ValueError, match="name of the dtype"):
+        HDF5Dataset(str(tmp_path / "demos.hdf5"))
+
+
+# Two episodes: of three steps, cut off, and of two, terminated; then one step of another.
+D4RL = {
+    "observations": np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [20.0]]),
+    "actions": np.arange(6.0).reshape(6, 1),
+    "rewards": np.arange(6.0),
+    "terminals": np.array([0, 0, 0, 0, 1, 0]),
+    "timeouts": np.array([0, 0, 1, 0, 0, 0]),
+}
+
+
+def test_a_file_of_d4rl_becomes_transitions(h5py, tmp_path):
+    path = tmp_path / "hopper.hdf5"
+    write(h5py, path, {**D4RL, "infos/qpos": np.zeros(6), "metadata/seed": 3, "extra": np.zeros(9)})
+    data = HDF5Dataset(str(path))
+    assert [row["obs"].tolist() for row in data] == [[0], [1], [10], [11]]  # what follows the others is unknown
+    assert [row["next_obs"].tolist() for row in data][:3] == [[1], [2], [11]]
+    assert [row["action"].tolist() for row in data] == [[0], [1], [3], [4]]
+    assert [row["reward"].tolist() for row in data] == [[0], [1], [3], [4]]
+    ends = [(bool(row["done"]), bool(row["terminated"]), bool(row["truncated"])) for row in data]
+    assert ends == [(False,) * 3] * 3 + [(True, True, False)]
+    assert data[0]["reward"].dtype == np.float32
+
+
+def test_next_observations_of_d4rl_leave_no_step_out(tmp_path):
+    following = np.arange(6.0)[:, None] + 100
+    np.savez(tmp_path / "a.npz", **D4RL, next_observations=following)
+    data = NpzDataset(tmp_path / "a.npz")
+    assert [row["next_obs"].tolist() for row in data] == following.tolist()
+    assert [bool(row["done"]) for row in data] == [False, False, True, False, True, False]
+    without = {key: array for key, array in D4RL.items() if key != "timeouts"}
+    np.savez(tmp_path / "b.npz", **without, next_observations=following)
+    data = NpzDataset(tmp_path / "b.npz")
+    assert "truncated" not in data[0] and [bool(row["done"]) for row in data] == [False] * 4 + [True, False]
+
+
+@pytest.mark.parametrize("key", ["actions", "rewards", "terminals", "timeouts"])
+def test_a_file_of_d4rl_without_an_array_is_refused(key, tmp_path):
+    np.savez(tmp_path / "a.npz", **{name: array for name, array in D4RL.items() if name != key})
+    with pytest.raises(ValueError, match=f"lacks {key};"):
+        NpzDataset(tmp_path / "a.npz")
+
+
+def test_arrays_of_d4rl_have_one_length(tmp_path):
+    np.savez(tmp_path / "a.npz", **{**D4RL, "rewards": np.zeros(5)})
+    with pytest.raises(ValueError, match="'reward': 5"):
+        NpzDataset(tmp_path / "a.npz")
 
 
 def test_a_missing_h5py_is_named(monkeypatch, tmp_path):
@@ -287,6 +316,7 @@ class FakeMinari(types.SimpleNamespace):
         self.asked = name, download
         episodes = [
             types.SimpleNamespace(
+                id=0,
                 observations=np.arange(3.0)[:, None],
                 actions=np.array([[-2.0], [0.0]], np.float32) if self.real else np.array([1, 0]),
                 rewards=np.array([1.0, 2.0]),
@@ -294,6 +324,7 @@ class FakeMinari(types.SimpleNamespace):
                 truncations=np.array([False, True]),
             ),
             types.SimpleNamespace(
+                id=1,
                 observations=np.array([[8.0], [9.0]]),
                 actions=np.array([[1.0]], np.float32) if self.real else np.array([2]),
                 rewards=np.array([3.0]),
@@ -302,7 +333,10 @@ class FakeMinari(types.SimpleNamespace):
             ),
         ]
         space = types.SimpleNamespace(low=np.array([-2.0], np.float32), high=np.array([2.0], np.float32))
-        return types.SimpleNamespace(iterate_episodes=lambda: iter(episodes[: self.number]), action_space=space)
+        steps = self.said if "said" in vars(self) else sum(len(episode.actions) for episode in episodes[: self.number])
+        return types.SimpleNamespace(
+            iterate_episodes=lambda: iter(episodes[: self.number]), action_space=space, total_steps=steps
+        )
 
 
 @pytest.mark.differs("demonstrations are pickles or HDF5", "also npz files and Minari data sets")
@@ -349,6 +383,28 @@ def test_a_minari_data_set_without_episodes_and_a_missing_package_are_told(monke
         MinariDataset("some/data-v0")
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(ImportError, match="pip install 'minari"):
+        MinariDataset("some/data-v0")
+
+
+@pytest.mark.parametrize("key", ["observations", "actions", "rewards", "terminations", "truncations"])
+def test_an_episode_of_a_minari_data_set_whose_arrays_differ_in_length_is_refused(key, monkeypatch):
+    episode = {
+        "observations": np.zeros((4, 1)),
+        "actions": np.zeros((3, 1)),
+        **{name: np.zeros(3, np.bool_) for name in ("rewards", "terminations", "truncations")},
+    }
+    episode[key] = episode[key][:-1]
+    monkeypatch.setitem(sys.modules, "minari", FakeMinari(real=True, number=1))
+    made = types.SimpleNamespace(id=7, **episode)
+    data = types.SimpleNamespace(iterate_episodes=lambda: iter([made]), action_space=None)
+    monkeypatch.setattr(FakeMinari, "load_dataset", lambda self, name, download: data)
+    with pytest.raises(ValueError, match="episode 7 of the Minari data set 'some/data-v0'"):
+        MinariDataset("some/data-v0")
+
+
+def test_a_minari_data_set_that_lacks_steps_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minari", FakeMinari(real=True, number=2, said=5))
+    with pytest.raises(ValueError, match="should have 5 steps, but its episodes have 3"):
         MinariDataset("some/data-v0")
 
 
