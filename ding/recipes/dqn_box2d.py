@@ -14,7 +14,7 @@ main_config = {
             "update_per_collect": 4,
             "batch_size": 128,
             "learning_rate": 6.3e-4,
-            "target_update_freq": 250,
+            "target_update_freq": 256,
             "criterion": "huber",
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 10,

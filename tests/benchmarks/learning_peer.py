@@ -205,11 +205,12 @@ def _td3(cfg: Any, envs: int, budget: int) -> dict[str, Any]:
     learn = cfg.learn
     assert learn.learning_rate_actor == learn.learning_rate_critic and learn.noise
     assert learn.noise_range.max == -learn.noise_range.min
+    assert learn.target_update_freq == learn.actor_update_freq  # the peer's targets follow when its actor learns
     action_shape = cfg.model.action_shape
     return {
         **_off_policy(cfg, envs),
         "learning_rate": learn.learning_rate_actor,
-        "tau": learn.target_theta * learn.actor_update_freq,  # the peer's targets follow only when its actor learns
+        "tau": learn.target_theta,
         "policy_delay": learn.actor_update_freq,
         "target_policy_noise": learn.noise_sigma,
         "target_noise_clip": learn.noise_range.max,
