@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from easydict import EasyDict
 
 from ding.config.config import resolve_class
 from ding.entry.recipes import find_recipe
@@ -41,9 +42,24 @@ def recipe_of(name, env_id):
     cfg = deep_merge_dicts(resolve_class("policy", create.policy).default_config(), main.policy)
     cfg.learn.batch_size = BATCH
     cfg.model.update(obs_shape=3, action_shape=4 if name == "dqn" else 2)
-    widths = {"encoder_hidden_size_list": [8]} if name == "dqn" else {}
-    cfg.model.update(widths or {"actor_head_hidden_size": 8, "critic_head_hidden_size": 8})
+    if name == "dqn":  # the peer has no dueling networks, and what n-step returns are is no matter of an update
+        cfg.model.update(encoder_hidden_size_list=[8], dueling=False)
+        cfg.update(nstep=1)
+        cfg.learn.lr_scheduler = None
+    else:
+        cfg.model.update(actor_head_hidden_size=8, critic_head_hidden_size=8)
     return cfg
+
+
+def hyper_parameters_of_dqn(cfg):
+    """Return the hyper-parameters of the peer's DQN that count in an update."""
+    learn = cfg.learn
+    assert learn.criterion == "huber" and learn.grad_clip_type == "clip_norm"
+    interval = learn.target_update_freq * cfg.collect.n_sample / learn.update_per_collect
+    return {
+        "learning_rate": learn.learning_rate, "gamma": cfg.discount_factor, "max_grad_norm": learn.grad_clip_value,
+        "target_update_interval": round(interval), "policy_kwargs": {"net_arch": [8, 8]},
+    }  # fmt: skip
 
 
 def our_policy(name, cfg):
@@ -56,9 +72,10 @@ def peer_model(name, cfg):
     import stable_baselines3
     from stable_baselines3.common.logger import Logger
 
-    kwargs = getattr(learning_peer, f"_{name}")(cfg, 1, 300_000)
+    env = EasyDict(collector_env_num=1)
+    kwargs = hyper_parameters_of_dqn(cfg) if name == "dqn" else learning_peer.hyper_parameters(name, cfg, env)
     kwargs.update(buffer_size=1, device="cpu")
-    model = getattr(stable_baselines3, name.upper())(env=NoEnv(ACTIONS[name]), **kwargs)
+    model = getattr(stable_baselines3, name.upper())("MlpPolicy", NoEnv(ACTIONS[name]), **kwargs)
     model.set_logger(Logger(None, []))
     return model
 
