@@ -379,7 +379,7 @@ def list_registries(registry: tuple[str, ...]) -> None:
     """List policies, envs, buffers, recipes, ...
 
     REGISTRY is the name of a registry, such as policy, env or buffer; by default all are listed, with file and line.
-    `recipes` are the tuned configs that `ding train POLICY ENV` takes.
+    `recipes` are the configs that `ding train POLICY ENV` takes.
     """
     registries = tuple(name for name in registry if name != "recipes")
     if len(registries) < len(registry):
