@@ -167,6 +167,7 @@ _LEARNING = [
         ("cql", {"learn__with_lagrange": True}),
     ],
     ("sac", {"learn__log_space": False}),
+    ("td3", {"learn__target_update_freq": 3}),
 ]
 
 
