@@ -1,4 +1,4 @@
-"""Recipes: configs in `ding/recipes/`, found by policy and env."""
+"""Recipes: measured configs in `ding/recipes/`, found by policy and env."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.training_step import Learned, parameters_of
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
-from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean
+from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer
 
 
 class CriticTerms(NamedTuple):
@@ -33,7 +33,8 @@ class QActorCriticPolicy(BatchPolicy):
     """Base of policies that learn off policy with a model like `ding.model.template.qac.ContinuousQAC`.
 
     Such a model has the modes `compute_actor` and `compute_critic`, and the attributes `actor` and `critic`, modules
-    that hold the parameters of each. The target networks follow at the rate `learn.target_theta`.
+    that hold the parameters of each. The target networks follow at the rate `learn.target_theta`, every
+    `learn.target_update_freq` training steps.
 
     A subclass creates its optimizers in `_init_learn` after calling the base method, lists them in `_optimizer_names`,
     that of the critics first, and defines `_critic_terms` and `_update_actor`.
@@ -50,6 +51,7 @@ class QActorCriticPolicy(BatchPolicy):
             "learn.update_per_collect": 1,
             "learn.batch_size": 256,
             "learn.target_theta": 0.005,
+            "learn.target_update_freq": Setting(1, integer(1), "Training steps between two soft target updates."),
             "learn.discount_factor": 0.99,
             "learn.ignore_done": False,
             "collect.n_sample": NO_DEFAULT,
@@ -85,7 +87,7 @@ class QActorCriticPolicy(BatchPolicy):
         learn = self._cfg.learn
         self._init_importance_weights()
         self._gamma = learn.discount_factor
-        self._init_target(theta=learn.target_theta)
+        self._init_target(theta=learn.target_theta, theta_freq=learn.target_update_freq)
         self._learn_model = self._wrapped("base")
         self._learn_count = 0
 

@@ -257,12 +257,14 @@ class PolicySteps:
         if self._priority_IS_weight and not self._priority:
             raise ConfigError(f"{type(self).__name__}: priority_IS_weight = True is not allowed with priority = False")
 
-    def _init_target(self, freq: int | None = None, theta: float | None = None) -> None:
+    def _init_target(self, freq: int | None = None, theta: float | None = None, theta_freq: int = 1) -> None:
         """Copy the model as the target network, which follows it; see `TargetNetworkWrapper`.
 
-        It is copied again every `freq` training steps, or follows at the rate `theta` if `freq` is None.
+        It is copied again every `freq` training steps. If `freq` is None, it follows at the rate `theta` every
+        `theta_freq` training steps.
         """
-        update = ("momentum", {"theta": theta}) if freq is None else ("assign", {"freq": freq})
+        soft = {"theta": theta, "freq": theta_freq}
+        update = ("momentum", soft) if freq is None else ("assign", {"freq": freq})
         self._target_net = copy.deepcopy(self._model)
         self._target_model = model_wrap(
             self._target_net, wrapper_name="target", update_type=update[0], update_kwargs=update[1]

@@ -1,29 +1,33 @@
-"""DQN on LunarLander."""
+"""DQN on LunarLander: dueling networks, three-step returns, and a learning rate that falls until the budget ends.
+
+With another budget, set `learn.lr_scheduler.epoch_num` to half of its env steps, the number of its iterations.
+"""
 
 envs = ["LunarLander-v*"]
 env_steps = 300_000
 main_config = {
     "exp_name": "dqn_box2d",
-    "env": {"env_id": "LunarLander-v3", "collector_env_num": 1, "evaluator_env_num": 10, "n_evaluator_episode": 10},
+    "env": {"env_id": "LunarLander-v3", "collector_env_num": 8, "evaluator_env_num": 10, "n_evaluator_episode": 10},
     "policy": {
-        "nstep": 1,
+        "nstep": 3,
         "discount_factor": 0.99,
         "random_collect_size": 1000,
-        "model": {"dueling": False, "encoder_hidden_size_list": [256], "head_layer_num": 1},
+        "model": {"dueling": True, "encoder_hidden_size_list": [128], "head_layer_num": 1},
         "learn": {
-            "update_per_collect": 4,
-            "batch_size": 128,
+            "update_per_collect": 32,
+            "batch_size": 64,
             "learning_rate": 6.3e-4,
-            "target_update_freq": 250,
+            "lr_scheduler": {"epoch_num": 150_000, "min_lr_lambda": 0.05},
+            "target_update_freq": 256,
             "criterion": "huber",
             "grad_clip_type": "clip_norm",
             "grad_clip_value": 10,
         },
-        "collect": {"n_sample": 4, "collector": {"fixed_rollout": True}},
-        "eval": {"evaluator": {"eval_freq": 10_000}},
+        "collect": {"n_sample": 64, "collector": {"fixed_rollout": True}},
+        "eval": {"evaluator": {"eval_freq": 7500}},
         "other": {
-            "eps": {"type": "linear", "start": 1.0, "end": 0.1, "decay": 36_000},
-            "replay_buffer": {"replay_buffer_size": 50_000},
+            "eps": {"type": "linear", "start": 1.0, "end": 0.05, "decay": 50_000},
+            "replay_buffer": {"replay_buffer_size": 300_000},
         },
     },
 }

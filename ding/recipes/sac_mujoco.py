@@ -23,6 +23,7 @@ main_config = {
             "learning_rate_alpha": 3e-4,
             "alpha": 1.0,
             "target_theta": 0.005,
+            "init_w": 0.0625,
             "discount_factor": 0.99,
         },
         "collect": {"n_sample": 1},

@@ -1,8 +1,4 @@
-"""TD3 on the locomotion envs of MuJoCo.
-
-The target networks follow at each iteration; in the paper and in Stable-Baselines3 they do so at every second one, at
-twice the rate.
-"""
+"""TD3 on the locomotion envs of MuJoCo: its target networks follow when the actor learns, as in the paper."""
 
 envs = ["HalfCheetah-v*", "Hopper-v*", "Walker2d-v*", "Ant-v*", "Swimmer-v*", "Humanoid-v*"]
 env_steps = 100_000
@@ -24,7 +20,8 @@ main_config = {
             "learning_rate_actor": 1e-3,
             "learning_rate_critic": 1e-3,
             "actor_update_freq": 2,
-            "target_theta": 0.0025,
+            "target_theta": 0.005,
+            "target_update_freq": 2,
             "discount_factor": 0.99,
             "noise": True,
             "noise_sigma": 0.2,

@@ -1,4 +1,4 @@
-"""The same training by Stable-Baselines3: its hyper-parameters are those of a recipe, its evaluations those of ours."""
+"""The same training by Stable-Baselines3, with the hyper-parameters of a recipe or of RL Zoo, evaluated as ours is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,37 @@ from ding.utils.default_helper import deep_merge_dicts
 
 EVALUATED = Callable[[int, list[float]], None]
 
+# What DQN has here, by env: the hyper-parameters of RL Zoo (https://github.com/DLR-RM/rl-baselines3-zoo), after 1,000
+# random steps, and on Acrobot with half as many updates. Our recipes have dueling networks, which the peer has not.
+_ZOO = {
+    "learning_rate": 6.3e-4,
+    "batch_size": 128,
+    "buffer_size": 50_000,
+    "learning_starts": 1000,
+    "gamma": 0.99,
+    "target_update_interval": 250,
+    "train_freq": 4,
+    "gradient_steps": 4,
+    "exploration_fraction": 0.12,
+    "exploration_final_eps": 0.1,
+    "policy_kwargs": {"net_arch": [256, 256]},
+}
+ZOO = {
+    "CartPole-v1": {
+        **_ZOO,
+        "learning_rate": 2.3e-3,
+        "batch_size": 64,
+        "buffer_size": 100_000,
+        "target_update_interval": 256,
+        "train_freq": 256,
+        "gradient_steps": 128,
+        "exploration_fraction": 0.16,
+        "exploration_final_eps": 0.04,
+    },
+    "Acrobot-v1": {**_ZOO, "target_update_interval": 500, "train_freq": 8},
+    "LunarLander-v3": _ZOO,
+}
+
 
 def train_peer(main: Any, create: Any, seed: int, budget: int, every: int, evaluated: EVALUATED) -> None:
     """Train with Stable-Baselines3.
@@ -30,11 +61,10 @@ def train_peer(main: Any, create: Any, seed: int, budget: int, every: int, evalu
     from stable_baselines3.common.env_util import make_vec_env
 
     cfg = deep_merge_dicts(resolve_class("policy", create.policy).default_config(), main.policy)
-    cls, translate = {
-        "dqn": (DQN, _dqn), "ppo": (PPO, _ppo), "a2c": (A2C, _a2c), "sac": (SAC, _sac), "td3": (TD3, _td3)
-    }[create.policy.type]  # fmt: skip
-    envs = make_vec_env(main.env.env_id, main.env.collector_env_num, seed, env_kwargs=main.env.get("kwargs"))
-    model = cls(env=envs, seed=seed, device="cpu", **translate(cfg, main.env.collector_env_num, budget))
+    cls = {"dqn": DQN, "ppo": PPO, "a2c": A2C, "sac": SAC, "td3": TD3}[create.policy.type]
+    number = 1 if cls is DQN else main.env.collector_env_num
+    envs = make_vec_env(main.env.env_id, number, seed, env_kwargs=main.env.get("kwargs"))
+    model = cls("MlpPolicy", envs, seed=seed, device="cpu", **hyper_parameters(create.policy.type, cfg, main.env))
     episodes = Episodes(main.env, seed)
 
     class Evaluate(BaseCallback):
@@ -90,6 +120,13 @@ class Episodes:
             env.close()
 
 
+def hyper_parameters(policy: str, cfg: Any, env: Any) -> dict[str, Any]:
+    """Return those of the peer: of DQN RL Zoo's, otherwise those of a recipe, of which `cfg` is the policy section."""
+    if policy == "dqn":
+        return ZOO[env.env_id]
+    return {"ppo": _ppo, "a2c": _a2c, "sac": _sac, "td3": _td3}[policy](cfg, env.collector_env_num)
+
+
 def _widths(model: Any, layers: str = "encoder_hidden_size_list") -> list[int]:
     return list(model[layers])
 
@@ -100,36 +137,10 @@ def _activation(model: Any) -> Any:
     return {"relu": nn.ReLU, "tanh": nn.Tanh}[model.get("activation", "relu")]
 
 
-def _dqn(cfg: Any, envs: int, budget: int) -> dict[str, Any]:
-    learn, eps = cfg.learn, cfg.other.eps
-    assert not cfg.model.dueling and learn.criterion == "huber" and eps.type == "linear" and cfg.nstep == 1
-    assert learn.grad_clip_type == "clip_norm" and learn.target_update_freq is not None
-    updates_per_step = learn.update_per_collect / cfg.collect.n_sample
-    return {
-        "policy": "MlpPolicy",
-        "learning_rate": learn.learning_rate,
-        "buffer_size": cfg.other.replay_buffer.replay_buffer_size,
-        "learning_starts": cfg.random_collect_size,
-        "batch_size": learn.batch_size,
-        "gamma": cfg.discount_factor,
-        "train_freq": cfg.collect.n_sample // envs,
-        "gradient_steps": learn.update_per_collect,
-        "target_update_interval": round(learn.target_update_freq / updates_per_step),
-        "exploration_fraction": eps.decay / budget,
-        "exploration_initial_eps": eps.start,
-        "exploration_final_eps": eps.end,
-        "max_grad_norm": learn.grad_clip_value,
-        "policy_kwargs": {
-            "net_arch": _widths(cfg.model) + [cfg.model.encoder_hidden_size_list[-1]] * cfg.model.head_layer_num
-        },
-    }
-
-
 def _on_policy(cfg: Any, envs: int) -> dict[str, Any]:
     learn, model = cfg.learn, cfg.model
     assert not model.share_encoder and list(learn.init_gains) == [2**0.5, 0.01, 1.0]
     return {
-        "policy": "MlpPolicy",
         "learning_rate": learn.learning_rate,
         "n_steps": cfg.collect.n_sample // envs,
         "gamma": cfg.collect.discount_factor,
@@ -145,7 +156,7 @@ def _on_policy(cfg: Any, envs: int) -> dict[str, Any]:
     }
 
 
-def _ppo(cfg: Any, envs: int, budget: int) -> dict[str, Any]:
+def _ppo(cfg: Any, envs: int) -> dict[str, Any]:
     learn = cfg.learn
     assert not (learn.value_clip or learn.value_norm or cfg.recompute_adv) and learn.eps == 1e-5
     return {
@@ -159,7 +170,7 @@ def _ppo(cfg: Any, envs: int, budget: int) -> dict[str, Any]:
     }
 
 
-def _a2c(cfg: Any, envs: int, budget: int) -> dict[str, Any]:
+def _a2c(cfg: Any, envs: int) -> dict[str, Any]:
     learn = cfg.learn
     assert learn.batch_size == cfg.collect.n_sample and learn.eps == 1e-5
     return {
@@ -175,7 +186,6 @@ def _off_policy(cfg: Any, envs: int) -> dict[str, Any]:
     model, learn = cfg.model, cfg.learn
     assert model.get("actor_head_layer_num", 1) == model.get("critic_head_layer_num", 1) == 1
     return {
-        "policy": "MlpPolicy",
         "buffer_size": cfg.other.replay_buffer.replay_buffer_size,
         "learning_starts": cfg.random_collect_size,
         "batch_size": learn.batch_size,
@@ -188,7 +198,7 @@ def _off_policy(cfg: Any, envs: int) -> dict[str, Any]:
     }
 
 
-def _sac(cfg: Any, envs: int, budget: int) -> dict[str, Any]:
+def _sac(cfg: Any, envs: int) -> dict[str, Any]:
     learn = cfg.learn
     assert learn.learning_rate_q == learn.learning_rate_policy == learn.learning_rate_alpha and learn.auto_alpha
     return {
@@ -199,17 +209,18 @@ def _sac(cfg: Any, envs: int, budget: int) -> dict[str, Any]:
     }
 
 
-def _td3(cfg: Any, envs: int, budget: int) -> dict[str, Any]:
+def _td3(cfg: Any, envs: int) -> dict[str, Any]:
     from stable_baselines3.common.noise import NormalActionNoise
 
     learn = cfg.learn
     assert learn.learning_rate_actor == learn.learning_rate_critic and learn.noise
     assert learn.noise_range.max == -learn.noise_range.min
+    assert learn.target_update_freq == learn.actor_update_freq  # the peer's targets follow when its actor learns
     action_shape = cfg.model.action_shape
     return {
         **_off_policy(cfg, envs),
         "learning_rate": learn.learning_rate_actor,
-        "tau": learn.target_theta * learn.actor_update_freq,  # the peer's targets follow only when its actor learns
+        "tau": learn.target_theta,
         "policy_delay": learn.actor_update_freq,
         "target_policy_noise": learn.noise_sigma,
         "target_noise_clip": learn.noise_range.max,

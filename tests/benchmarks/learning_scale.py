@@ -1,4 +1,4 @@
-"""Tasks that the field knows, by our recipes and by Stable-Baselines3 with the same hyper-parameters.
+"""Tasks that the field knows, by our recipes and by Stable-Baselines3 with the same hyper-parameters, or RL Zoo's.
 
     python -m tests.benchmarks.learning --scale                                # all runs that are missing, one by one
     python -m tests.benchmarks.learning --scale --only 'CartPole*' --jobs 2    # some of them, two at a time
@@ -8,7 +8,8 @@
 A run is a task, a policy, a library and a seed: a process of its own with one torch thread. It is kept as
 `docs/learning/scale/<task>-<policy>-<library>-<seed>.jsonl`: a line an evaluation, and a last line about the run.
 Runs that have this line are not repeated; delete the file for that. The hyper-parameters are those of the recipe
-that `train` finds, `learning_peer.py` translates them. Evaluations of both libraries play the same episodes, greedily.
+that `train` finds, `learning_peer.py` translates them; the peer's DQN has those of RL Zoo. Evaluations of both
+libraries play the same episodes, greedily.
 
 Process CPU time (user and system) can be compared on a busy machine; wall clock counts only where `quiet` is true: no
 other process was waiting for a core at the start and at the end.
@@ -26,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -44,12 +45,14 @@ class Task:
     Attributes:
         budgets: env steps by policy.
         every: env steps between two evaluations, by policy.
+        seeds: of both libraries.
         words: the goal in words.
         goal: the mean return that solves it; None where the peer is the measure.
         is_compared_by_return: whether the peer's final return, not its env steps to the goal, is the measure.
         episodes: of an evaluation.
         peers: the policies that the peer has.
         ends_at_goal: whether a run ends at the first evaluation that reaches the goal.
+        more_seeds: further seeds of ours, by policy.
     """
 
     env_id: str
@@ -62,6 +65,7 @@ class Task:
     episodes: int = 10
     peers: tuple[str, ...] = ("dqn", "ppo", "a2c", "sac", "td3")
     ends_at_goal: bool = False
+    more_seeds: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -82,7 +86,7 @@ TASKS = (
     Task("Acrobot-v1", CONTROL, CONTROL_EVERY, 5, "-100, by no more env steps than Stable-Baselines3", -100),
     Task(
         "LunarLander-v3", LANDER, {"dqn": 15_000, "ppo": 48_000}, 3, f"200, and {IN_INTERVAL}", 200,
-        is_compared_by_return=True,
+        is_compared_by_return=True, more_seeds={"dqn": 2},
     ),
     Task("Hopper-v5", LOCOMOTION, LOCOMOTION_EVERY, 3, IN_INTERVAL, episodes=5),
     Task("HalfCheetah-v5", LOCOMOTION, LOCOMOTION_EVERY, 3, IN_INTERVAL, episodes=5),
@@ -144,9 +148,9 @@ def units() -> list[Unit]:
         Unit(task, policy, library, seed)
         for task in TASKS
         for policy in task.budgets
-        for seed in range(task.seeds)
         for library in (OURS, PEER)
         if library == OURS or policy in task.peers
+        for seed in range(task.seeds + (task.more_seeds.get(policy, 0) if library == OURS else 0))
     ]
     return sorted(found, key=_priority)
 

@@ -24,6 +24,17 @@ def test_the_page_and_the_figures_of_the_recipes_are_made_of_the_runs_that_are_k
     }
 
 
+def test_each_recipe_is_inside_or_above_the_interval_of_the_peer_or_reaches_its_goal_as_early():
+    kept = learning_report.kept()
+    verdicts = {
+        f"{task.name}/{policy}": learning_report.verdict(task, kept[f"{task.name}/{policy}"])
+        for task in TASKS
+        for policy in task.budgets
+        if task.peers
+    }
+    assert verdicts == dict.fromkeys(verdicts, "met")
+
+
 @pytest.mark.parametrize("result", list(learning_scale.results()), ids=lambda result: result.unit.name)
 def test_a_run_is_whole(result):
     unit, steps = result.unit, [steps for steps, _ in result.curve]
@@ -57,27 +68,23 @@ def test_iterations_between_two_evaluations(recipe, steps, iterations):
     assert learning_scale.iterations_between_evaluations(*find_recipe(*recipe).configs, steps) == iterations
 
 
-def translated(policy, env_id, budget):
+def translated(policy, env_id):
     main, create = find_recipe(policy, env_id).configs
     cfg = deep_merge_dicts(resolve_class("policy", create.policy).default_config(), main.policy)
     cfg.model.action_shape = 3
-    return getattr(learning_peer, f"_{policy}")(cfg, main.env.collector_env_num, budget)
+    return learning_peer.hyper_parameters(policy, cfg, main.env)
 
 
 def test_the_peer_has_the_hyper_parameters_of_the_recipe():
-    assert translated("dqn", "CartPole-v1", 100_000) == {
-        "policy": "MlpPolicy", "learning_rate": 2.3e-3, "buffer_size": 100_000, "learning_starts": 1000,
-        "batch_size": 64, "gamma": 0.99, "train_freq": 256, "gradient_steps": 128, "target_update_interval": 256,
-        "exploration_fraction": 0.16, "exploration_initial_eps": 1.0, "exploration_final_eps": 0.04,
-        "max_grad_norm": 10, "policy_kwargs": {"net_arch": [256, 256]},
-    }  # fmt: skip
-    ppo = translated("ppo", "CartPole-v1", 200_000)
+    ppo = translated("ppo", "CartPole-v1")
     assert (ppo["n_steps"], ppo["batch_size"], ppo["n_epochs"], ppo["vf_coef"]) == (128, 64, 10, 0.5)
     assert ppo["policy_kwargs"]["net_arch"] == {"pi": [64, 64], "vf": [64, 64]}
-    a2c = translated("a2c", "CartPole-v1", 200_000)
+    a2c = translated("a2c", "CartPole-v1")
     assert (a2c["n_steps"], a2c["vf_coef"], a2c["use_rms_prop"], a2c["gae_lambda"]) == (8, 0.5, False, 0.95)
-    sac = translated("sac", "Hopper-v5", 100_000)
+    sac = translated("sac", "Hopper-v5")
     assert (sac["tau"], sac["ent_coef"], sac["learning_starts"], sac["train_freq"]) == (0.005, "auto_1.0", 10_000, 1)
+    td3 = translated("td3", "Hopper-v5")
+    assert (td3["tau"], td3["policy_delay"], td3["target_policy_noise"]) == (0.005, 2, 0.2)
 
 
 def test_evaluations_of_the_peer_play_the_episodes_of_ours(tmp_path, monkeypatch):

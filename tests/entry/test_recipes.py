@@ -1,4 +1,4 @@
-"""Recipes: tuned configs that are found by policy and env."""
+"""Recipes: configs that are found by policy and env."""
 
 import ast
 import json
@@ -82,7 +82,7 @@ def json_like(config):
 @pytest.mark.parametrize(
     ("policy", "env_id", "name"),
     [
-        ("dqn", "CartPole-v1", "dqn_cartpole"),
+        ("dqn", "CartPole-v1", "dqn_classic_control"),
         ("dqn", "Acrobot-v1", "dqn_classic_control"),
         ("ppo", "CartPole-v1", "ppo_classic_control"),
         ("sac", "Walker2d-v5", "sac_mujoco"),
@@ -136,9 +136,9 @@ def test_a_recipe_may_be_left_out_or_named(capsys):
     training = train("ppo", "CartPole-v1", recipe=False, num_envs=2, n_steps=4, iterations=1, eval_episodes=1)
     assert training.recipe is None and "value_clip" not in training.config[0].policy.get("learn", {})
     assert "Recipe" not in capsys.readouterr().err
-    named = train("dqn", "CartPole-v1", recipe="dqn_classic_control", random_collect_size=8, **QUICK_DQN)
-    assert named.recipe == "dqn_classic_control" and named.config[0].env.env_id == "CartPole-v1"
-    assert named.config[0].policy.learn.learning_rate == 6.3e-4
+    named = train("dqn", "CartPole-v1", recipe="dqn_box2d", random_collect_size=8, **QUICK_DQN)
+    assert named.recipe == "dqn_box2d" and named.config[0].env.env_id == "CartPole-v1"
+    assert named.config[0].policy.other.eps.decay == 50_000
 
 
 QUICK_DQN = {"iterations": 1, "eval_episodes": 1, "batch_size": 8}

@@ -169,6 +169,7 @@ _LEARNING = [
     ],
     *[(name, {"learn__lr_scheduler": {"type": "ExponentialLR", "gamma": 0.5}}) for name in ("sac", "fqf", "bc")],
     ("sac", {"learn__log_space": False}),
+    ("td3", {"learn__target_update_freq": 3}),
 ]
 
 

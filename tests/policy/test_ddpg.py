@@ -39,10 +39,11 @@ def learn(policy, data, seed=1):
 class Oracle:
     """DDPG and TD3 written out, in double precision."""
 
-    def __init__(self, policy, freq, noise=0.0, bound=math.inf, gamma=0.99):
+    def __init__(self, policy, freq, noise=0.0, bound=math.inf, gamma=0.99, target_freq=1):
         self.net = copy.deepcopy(policy._model).double()
         self.target = copy.deepcopy(self.net)
         self.freq, self.noise, self.bound, self.gamma, self.count = freq, noise, bound, gamma, 0
+        self.target_freq = target_freq
         self.critic_step = torch.optim.Adam(self.net.critic.parameters(), 1e-3)
         self.actor_step = torch.optim.Adam(self.net.actor.parameters(), 1e-3)
 
@@ -79,7 +80,7 @@ class Oracle:
             self.actor_step.step()
             expected["actor_loss"] = loss.item()
         for own, online in zip(self.target.parameters(), self.net.parameters(), strict=True):
-            own.data += 0.005 * (online.data - own.data)
+            own.data += (self.count % self.target_freq == 0) * 0.005 * (online.data - own.data)
         error = sum(errors) / len(errors)
         expected |= {name: one.mean().item() for name, one in zip(["q_value", "q_value_twin"], q, strict=False)}
         return {
@@ -114,6 +115,11 @@ def test_learning_steps_are_those_of_ddpg(twin):
 def test_learning_steps_are_those_of_td3():
     policy = make_policy("learn", cls=TD3Policy, learn__noise_sigma=0.5)
     assert_learns_like(policy, Oracle(policy, freq=2, noise=0.5, bound=0.5), steps=5)
+
+
+def test_targets_of_td3_follow_every_target_update_freq_steps_as_in_the_paper():
+    policy = make_policy("learn", cls=TD3Policy, learn__target_update_freq=2)
+    assert_learns_like(policy, Oracle(policy, freq=2, noise=0.2, bound=0.5, target_freq=2), steps=5)
 
 
 def test_importance_weights_scale_the_losses_but_not_the_priority():

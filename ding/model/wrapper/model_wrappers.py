@@ -498,9 +498,9 @@ class TargetNetworkWrapper(IModelWrapper):
     """A model whose weights follow those of an online model.
 
     Args:
-        update_type: 'assign' copies the online weights at every `freq`-th update; 'momentum' moves the parameters at
-            each update to (1 - theta) * own + theta * online, and copies the buffers.
-        update_kwargs: `{'freq': n}` or `{'theta': t}`.
+        update_type: at every `freq`-th update 'assign' copies the online weights, and 'momentum' moves the parameters
+            to (1 - theta) * own + theta * online and copies the buffers.
+        update_kwargs: `{'freq': n}` or `{'theta': t, 'freq': n}`; the latter's frequency is 1 by default.
 
     The weights are changed in place.
 
@@ -520,22 +520,24 @@ class TargetNetworkWrapper(IModelWrapper):
 
     def __init__(self, model: nn.Module | IModelWrapper, update_type: str, update_kwargs: Mapping[str, Any]) -> None:
         super().__init__(model)
-        rules = {"assign": ("freq", integer(1)), "momentum": ("theta", _share)}
-        if update_type not in rules:
-            raise ConfigError(f"target update_type {update_type!r} is unknown; allowed: {', '.join(rules)}")
-        key, rule = rules[update_type]
-        allowed = rule(update_kwargs.get(key))
-        if allowed is not None:
-            raise ConfigError(
-                f"target update of type {update_type!r}: {key} = {update_kwargs.get(key)!r}; it must be {allowed}"
-            )
+        if update_type not in ("assign", "momentum"):
+            raise ConfigError(f"target update_type {update_type!r} is unknown; allowed: assign, momentum")
+        values, rules = dict(update_kwargs), {"freq": integer(1)}
+        if update_type == "momentum":
+            values, rules = {"freq": 1, **values}, {**rules, "theta": _share}
+        for key, rule in rules.items():
+            allowed = rule(values.get(key))
+            if allowed is not None:
+                raise ConfigError(
+                    f"target update of type {update_type!r}: {key} = {values.get(key)!r}; it must be {allowed}"
+                )
         self._update_type = update_type
-        self._update_kwargs = update_kwargs
+        self._update_kwargs = values
         self._update_count = 0
 
     @property
     def update_count(self) -> int:
-        """Number of updates counted by 'assign'; `reset` sets it."""
+        """Number of updates since the start or the last direct one; `reset` sets it."""
         return self._update_count
 
     def reset(self, data_id: list[int] | None = None, target_update_count: int | None = None, **kwargs: Any) -> None:
@@ -554,11 +556,10 @@ class TargetNetworkWrapper(IModelWrapper):
             RuntimeError: loading finds missing, unexpected or misshaped entries.
             KeyError: a parameter is missing in a momentum update.
         """
+        self._update_count = 0 if direct else self._update_count + 1
+        if self._update_count % self._update_kwargs["freq"]:
+            return
         is_copied = direct or self._update_type == "assign"
-        if is_copied:
-            self._update_count = 0 if direct else self._update_count + 1
-            if not direct and self._update_count % self._update_kwargs["freq"]:
-                return
         weights = state_dict
         if not isinstance(weights, Mapping):
             module: nn.Module = weights.unwrap() if isinstance(weights, IModelWrapper) else weights
