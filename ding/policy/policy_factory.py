@@ -62,11 +62,11 @@ def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
 
 def _random_output(space: Any, obs: Any, rng: np.random.Generator) -> dict[str, Any]:
     if isinstance(space, list):
-        mask = action_mask_of(obs)
-        if mask is not None:
+        mask, is_discrete = action_mask_of(obs), duck_kind(space[0]) == "Discrete"
+        if mask is not None and is_discrete:
             return _random_masked(torch.as_tensor(mask), rng)
         action = torch.as_tensor(np.stack([member.sample() for member in space]))
-        shape = [len(space), int(space[0].n)] if duck_kind(space[0]) == "Discrete" else list(action.shape)
+        shape = [len(space), int(space[0].n)] if is_discrete else list(action.shape)
         return {"action": action, "logit": torch.ones(shape)}
     return {"action": _random_action(space, obs)}
 

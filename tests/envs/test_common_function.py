@@ -21,10 +21,10 @@ def test_affine_transform_maps_the_unit_interval_onto_the_bounds_after_clipping(
     assert data[0] == -3
 
 
-@pytest.mark.differs("rounding takes actions at the bounds beyond them", "they are clipped to the bounds")
+@pytest.mark.differs("rounding takes actions at the bounds beyond or short of them", "they are the bounds exactly")
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-def test_affine_transform_does_not_leave_the_bounds(dtype, convert):
+def test_affine_transform_reaches_the_bounds_exactly_and_does_not_leave_them(dtype, convert):
     tenths = [dtype(number / 10) for number in range(-20, 21)]
     pairs = [(low, high) for low in tenths for high in tenths if low < high]
     low, high = (convert(np.array(bound, dtype)) for bound in zip(*pairs, strict=True))
@@ -32,6 +32,8 @@ def test_affine_transform_does_not_leave_the_bounds(dtype, convert):
         scaled = common.affine_transform(convert(np.full(len(pairs), number, dtype)), min_val=low, max_val=high)
         assert scaled.dtype == low.dtype
         assert (low <= scaled).all() and (scaled <= high).all()
+        if abs(number) == 1:
+            assert (scaled == (low if number < 0 else high)).all()
 
 
 def test_affine_transform_without_clipping_and_with_alpha():

@@ -21,7 +21,7 @@ def affine_transform(
     min_val: Any = None,
     max_val: Any = None,
 ) -> Any:
-    """Return `data * alpha + beta`; with bounds, map [-1, 1] onto [min_val, max_val].
+    """Return `data * alpha + beta`; with bounds, map [-1, 1] onto [min_val, max_val], both ends exactly.
 
     Args:
         action_clip: clip `data` to [-1, 1] first, and the result to the bounds, which it leaves by rounding.
@@ -37,14 +37,15 @@ def affine_transform(
     """
     if (min_val is None) != (max_val is None):
         raise AssertionError(f"give both bounds or none; min_val={min_val!r}, max_val={max_val!r}")
-    if min_val is not None:
-        alpha, beta = (max_val - min_val) / 2, (max_val + min_val) / 2
-    elif alpha is None:
+    if min_val is None and alpha is None:
         raise AssertionError("give alpha, or the bounds min_val and max_val")
     if action_clip:
         data = _clip(data, -1, 1)
-    result = data * alpha + (0.0 if beta is None else beta)
-    return _clip(result, min_val, max_val) if action_clip and min_val is not None else result
+    if min_val is None:
+        return data * alpha + (0.0 if beta is None else beta)
+    share = (data + 1) / 2
+    result = min_val * (1 - share) + max_val * share
+    return _clip(result, min_val, max_val) if action_clip else result
 
 
 def _clip(data: Any, low: Any, high: Any) -> Any:
