@@ -12,6 +12,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import bounds_of, first_choice, space_kind
+from ding.envs.env.gymnasium_env import NORMALIZATION, SETTINGS
 from ding.envs.env.gymnasium_spaces import float32_space, policy_space, reward_space_of
 from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
 from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
@@ -22,7 +23,7 @@ from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, ma
 from ding.utils.default_helper import one_time_warning
 
 # Settings of an env section that make an env other than the one the simulator makes.
-_FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "act_bins", "norm_obs", "env_wrapper")
+_FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "act_bins", "env_wrapper")
 # Settings of an env manager whose envs are stepped and may fail each by itself.
 _OF_SINGLE_ENVS = ("max_retry", "retry_waiting_time", "retry_type", "step_timeout", "reset_timeout")
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -31,8 +32,9 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 class PooledEnv:
     """Stand-in for an env inside a simulator; it only states the spaces."""
 
-    def __init__(self, name: str, observation_space: Any, action_space: Any) -> None:
+    def __init__(self, name: str, observation_space: Any, action_space: Any, section: Mapping[str, Any]) -> None:
         self._name = name
+        self.rollout_normalization = section
         self.observation_space = float32_space(observation_space)
         self.action_space = action_space
         self.reward_space = reward_space_of(self)
@@ -140,9 +142,12 @@ class BatchEnvManager(BaseEnvManager):
         self._sent_seeds: int | list[int] | None = None
         self._is_reseeded = False
         section: Any = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
+        section = section if is_mapping(section) else {}
+        check_values({key: section[key] for key in NORMALIZATION if key in section}, "env", SETTINGS.rules())
         try:
-            name, shown, action_space = self._prepare(merged, section if is_mapping(section) else {})
-            super().__init__([partial(PooledEnv, name, shown, policy_space(action_space))] * count, cfg)
+            name, shown, action_space = self._prepare(merged, section)
+            make_env = partial(PooledEnv, name, shown, policy_space(action_space), section)
+            super().__init__([make_env] * count, cfg)
             self._actions = ActionBatches(action_space)
         except BaseException:
             self._end_simulator()
