@@ -26,7 +26,7 @@ from ding.utils.default_helper import one_time_warning
 _RATE = ("policy.learn.learning_rate",)
 _ACTOR_RATE = ("policy.learn.learning_rate_actor", "policy.learn.learning_rate_policy", *_RATE)
 _CRITIC_RATE = ("policy.learn.learning_rate_critic", "policy.learn.learning_rate_q", *_RATE)
-_GAMMA = ("policy.discount_factor", "policy.learn.discount_factor", "policy.collect.discount_factor")
+DISCOUNTS = ("policy.discount_factor", "policy.learn.discount_factor", "policy.collect.discount_factor")
 _WIDTHS = (
     "policy.model.encoder_hidden_size_list",
     "policy.model.actor_head_hidden_size",
@@ -47,7 +47,7 @@ _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_lr lr_actor pi_lr policy_lr", _ACTOR_RATE),
     ("critic_lr lr_critic q_lr vf_lr value_lr", _CRITIC_RATE),
     ("alpha_lr ent_lr", ("policy.learn.learning_rate_alpha",)),
-    ("gamma discount discount_rate", _GAMMA),
+    ("gamma discount discount_rate", DISCOUNTS),
     ("buffer_size buffer_capacity replay_size memory_size", _CAPACITY),
     ("n_steps num_steps", (*_COLLECTED[:2], *_NSTEP)),
     ("n_step n_step_return estimation_step n_step_return_horizon multi_step", _NSTEP),

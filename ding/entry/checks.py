@@ -19,6 +19,7 @@ from ding.config.save import named_modules, unsaved_values
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
 from ding.envs.env.base_env import get_vec_env_setting
+from ding.envs.env.gymnasium_spaces import has_channels_last
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.policy.settings import positive
 from ding.utils.config_helper import ConfigError, Rule, settings_of
@@ -422,11 +423,10 @@ def model_shape(key: str, space: Any) -> Any:
     if key == "action_shape" and kind == "MultiDiscrete":
         return [int(count) for count in space.nvec.reshape(-1)]
     if kind == "Box" and space.shape:
-        if key == "obs_shape" and _has_channels_last(space.shape):
+        if key == "obs_shape" and has_channels_last(space):
             raise ConfigError(
                 f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
-                "encoders take (channels, height, width): wrap the env, as by env.wrappers = "
-                "['ding.envs.env.gymnasium_spaces:channels_first']"
+                "encoders take (channels, height, width): set env.channels_first = True, or wrap the env"
             )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
     usable = "a Discrete, a MultiDiscrete or a Box"
@@ -452,10 +452,6 @@ def branches_of(space: Any) -> tuple[int, int]:
         f"policy.model.{_BRANCHES} is missing, and the env's action_space {shown(space)} does not tell it: branches "
         "need a MultiDiscrete of equal counts, which env.act_bins makes of a bounded Box"
     )
-
-
-def _has_channels_last(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 2, 3, 4)
 
 
 def _shows_bytes(space: Any) -> bool:

@@ -142,6 +142,10 @@ class _SeveralSeeds(click.Command):
 @click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The most environment steps.")
 @click.option("--stop-value", type=float, help="With POLICY ENV: the mean return that ends the training.")
 @click.option("--num-envs", type=click.IntRange(1), help="With POLICY ENV: envs that collect.")
+@click.option(
+    "--normalize", is_flag=False, flag_value="all", type=click.Choice(("all", "obs", "reward")),
+    help="With POLICY ENV: normalize observations and rewards by running statistics, or one of them.",
+)  # fmt: skip
 @click.option("--recipe", help="With POLICY ENV: the name of a recipe, or none; by default the one that fits.")
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
 @click.option(
@@ -156,7 +160,7 @@ def train(
     CONFIG is a file; POLICY ENV are names, as in `ding train ppo CartPole-v1 --env-steps 100000`.
     """
     if env is None:
-        for name in ("stop_value", "num_envs", "recipe"):
+        for name in ("stop_value", "num_envs", "normalize", "recipe"):
             if options.pop(name) is not None:
                 raise click.UsageError(f"--{name.replace('_', '-')} needs POLICY ENV; a config has a key for it")
         if not os.path.isfile(config):
@@ -192,6 +196,7 @@ def _train_policy(
         raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
     limits = {"env_steps": options["env_step"], "iterations": options["train_iter"]}
     more = {name: options[name] for name in ("stop_value", "num_envs", "resume")}
+    more["normalize"] = {None: False, "all": True}.get(options["normalize"], options["normalize"])
     how = {"recipe": recipe != "none" if recipe in (None, "none") else recipe, "parallel": mode == "parallel"}
     config, given = _values_of(settings)
     named = given.pop("exp_name", None)

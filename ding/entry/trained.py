@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from operator import itemgetter
 from typing import Any
@@ -26,9 +26,10 @@ from ding.entry.serial_run import build_evaluator_env, build_policy, normalize_a
 from ding.envs.common.gym_compat import entries_of, first_choice, has_members, space_kind
 from ding.envs.env.gymnasium_env import env_section_of
 from ding.envs.env.gymnasium_spaces import bin_values
+from ding.envs.env_manager.normalization import OBS, Normalization
 from ding.model.wrapper.model_wrappers import HiddenStateWrapper
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.nested import leaves, leaves_by_path, map_leaves
+from ding.utils.data.nested import leaves, leaves_by_path, map_by_path, map_leaves
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.worker.collector.actor import SoloActor
@@ -40,7 +41,9 @@ from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS
 class TrainedPolicy:
     """A trained policy that acts as in evaluations: greedily, and with the hidden state of a recurrent policy.
 
-    `load_policy` creates it. If you call `make_env`, use it as a context manager or call `close`.
+    It normalizes observations as the training did by `env.norm_obs`; those of an env whose own wrappers normalize are
+    taken as that env shows them. `load_policy` creates it. If you call `make_env`, use it as a context manager or call
+    `close`.
     """
 
     def __init__(self, cfg: Any, policy: Any, statistics: Any) -> None:
@@ -48,6 +51,8 @@ class TrainedPolicy:
         self._actor, self._statistics = SoloActor(policy.eval_mode, float_obs=True, keep_integers=True), statistics
         self._stack = ExitStack()
         self._actor.reset()
+        self.normalization = Normalization(cfg.env if cfg.env.get("type") == "gymnasium" else None)
+        self.normalization.load_state_dict(statistics or {}, is_frozen=True)
 
     def predict(self, obs: Any) -> Any:
         """Return the action for one observation.
@@ -58,14 +63,22 @@ class TrainedPolicy:
         Returns:
             The action for the env: an array, or a dict or tuple of arrays.
         """
-        _, actions = self._actor.act(Batch.copied([0], [obs]), {})
-        return actions[0]
+        return self._act([obs])[0]
 
     def predict_batch(self, obs: Any) -> list[Any]:
         """Return the actions for observations of several envs, [B, *obs_shape], or dicts of them; see `predict`."""
         rows = [map_leaves(itemgetter(index), obs) for index in range(len(next(leaves(obs))))]
-        _, actions = self._actor.act(Batch.copied(list(range(len(rows))), rows), {})
-        return list(actions)
+        return list(self._act(rows))
+
+    def _act(self, rows: list[Any]) -> Sequence[Any]:
+        env_ids = list(range(len(rows)))
+        obs = Batch.copied(env_ids, rows)
+        try:
+            return self._actor.act(Batch(env_ids, self.normalization.scaled(obs.node)), {})[1]
+        except (RuntimeError, KeyError, TypeError, ValueError) as e:  # of a network that is given other observations
+            wanted = self.policy.cfg.model.get("obs_shape")
+            given = map_leaves(np.shape, rows[0])
+            raise ValueError(f"the policy takes observations of the shape {wanted}, not {given}: {e}") from e
 
     def reset(self) -> None:
         """Start new episodes: reset the hidden states of a recurrent policy."""
@@ -245,13 +258,24 @@ class PolicyNetwork(nn.Module):
         space: the action space of the env.
         is_scaled: whether the actions of the policy, in [-1, 1], are mapped onto the bounds of the space.
         bins: the number of values that each number of a real-valued action is chosen from, if it is.
+        turn: returns observations as the policy takes them, but not normalized.
+        normalization: the statistics by which they are normalized.
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, or its actions are not an array.
     """
 
-    def __init__(self, policy: Any, space: Any, is_scaled: bool, bins: int | None = None) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        space: Any,
+        is_scaled: bool,
+        bins: int | None = None,
+        turn: Callable[[Any], Any] = lambda obs: obs,
+        normalization: Normalization | None = None,
+    ) -> None:
         super().__init__()
+        self._turn, self._scaling = turn, ObservationScaling(normalization or Normalization())
         _refuse_memory(policy)
         kind = space_kind(space)
         if kind not in ("Box", "Discrete", "MultiDiscrete"):
@@ -272,7 +296,7 @@ class PolicyNetwork(nn.Module):
             self.values = nn.Buffer(torch.from_numpy(bin_values(space, bins)).T.contiguous())  # [D, bins]
 
     def forward(self, obs: Any) -> Tensor:
-        obs = _in_float32(obs)
+        obs = self._scaling(_in_float32(self._turn(obs)))
         action = self._act(obs, list(range(next(leaves(obs)).shape[0])))["action"]
         if not isinstance(action, Tensor):
             action = torch.stack([head.reshape(-1) for head in action], -1)
@@ -284,6 +308,24 @@ class PolicyNetwork(nn.Module):
         elif self._is_shifted:
             action = action + self.first
         return action.to(self._dtype)
+
+
+class ObservationScaling(nn.Module):
+    """The normalization of observations by fixed statistics, see `Normalization.scaled`."""
+
+    def __init__(self, normalization: Normalization) -> None:
+        super().__init__()
+        self._normalization = normalization
+
+    def forward(self, obs: Any) -> Any:
+        return map_by_path(self._scaled, obs, OBS)
+
+    def _scaled(self, name: str, part: Tensor) -> Tensor:
+        scale = self._normalization.scale_of(name)
+        if scale is None:
+            return part
+        mean, std, clip = (torch.as_tensor(number, dtype=torch.float64) for number in scale)
+        return ((part - mean) / std).clamp(-clip, clip).float()
 
 
 def _refuse_memory(policy: Any) -> None:
@@ -298,7 +340,12 @@ def _refuse_memory(policy: Any) -> None:
 
 
 def export_policy(
-    trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bool, path: str, bins: int | None = None
+    trained: TrainedPolicy,
+    spaces: tuple[Any, Any],
+    is_scaled: bool,
+    path: str,
+    bins: int | None = None,
+    turn: Callable[[Any], Any] = lambda obs: obs,
 ) -> None:
     """Write the greedy policy to a file that needs nothing of this package; see `Training.export`.
 
@@ -306,7 +353,7 @@ def export_policy(
 
     Args:
         spaces: the observation and the action space of the env.
-        is_scaled, bins: see `PolicyNetwork`.
+        is_scaled, bins, turn: see `PolicyNetwork`.
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
@@ -320,7 +367,8 @@ def export_policy(
     name = type(trained.policy).__name__
     if any(has_members(member) for member in (entries_of(spaces[0]) or {}).values()):
         raise ConfigError(f"{name} cannot be exported: its observations are dicts within a dict; flatten them")
-    network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins).eval().requires_grad_(False)
+    network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins, turn, trained.normalization)
+    network.eval().requires_grad_(False)
     example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # warnings of torch about Python values: the comparison finds those that matter

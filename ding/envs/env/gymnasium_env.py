@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env.gymnasium_spaces import as_observation, one_float
+from ding.envs.env.gymnasium_spaces import as_observation, channels_first, one_float
 from ding.envs.env.lazy_env import LazyEnv, record_video, video_prefix
 from ding.utils.config_helper import (
     NO_DEFAULT,
@@ -68,6 +68,9 @@ SETTINGS = Settings(
         ),
         "max_episode_steps": Setting(
             NO_DEFAULT, integer(1, optional=True), "Limit of steps after which an episode is truncated."
+        ),
+        "channels_first": Setting(
+            NO_DEFAULT, boolean, "Show images [H, W, C], also within dicts, as [C, H, W], as encoders take them."
         ),
         "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action space."),
         "act_bins": Setting(
@@ -260,6 +263,8 @@ class GymnasiumSource:
         if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
             env = factory_of(env)
         wrappers = tuple(_read_wrapper(entry) for entry in cfg.get("wrappers", ()))
+        if cfg.get("channels_first"):
+            wrappers += ((channels_first, {}),)
         return cls(env_id, env, kwargs, wrappers, cfg.get("max_episode_steps"))
 
     @property

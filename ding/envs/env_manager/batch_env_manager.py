@@ -23,7 +23,7 @@ from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, ma
 from ding.utils.default_helper import one_time_warning
 
 # Settings of an env section that make an env other than the one the simulator makes.
-_FOREIGN = ("env", "kwargs", "wrappers", "act_scale", "act_bins", "env_wrapper")
+_FOREIGN = ("env", "kwargs", "wrappers", "channels_first", "act_scale", "act_bins", "env_wrapper")
 # Settings of an env manager whose envs are stepped and may fail each by itself.
 _OF_SINGLE_ENVS = ("max_retry", "retry_waiting_time", "retry_type", "step_timeout", "reset_timeout")
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)

@@ -17,7 +17,7 @@ import torch
 
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.nested import parts_of, rebuilt
+from ding.utils.data.nested import map_by_path, parts_of
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.running_stats import Moments, RunningMeanStd
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # As `VecNormalize` of Stable-Baselines3 has them.
 _CLIP, _EPSILON = 10.0, 1e-8
 # The names of the statistics that rollouts gather: those of an entry of a dict are `obs.<key>`.
-_OBS, _RETURN = "obs", "return"
+OBS, _RETURN = "obs", "return"
 # Entries of dicts that are real-valued, but no measurements.
 _MASK = "action_mask"
 
@@ -138,7 +138,7 @@ class Normalization:
         """Return normalized observations, or `obs` itself without statistics; entries without any are kept."""
         if not self._normalizes_obs or not (self.moments or self._of_data):
             return obs
-        return _mapped(self._scaled_column, obs)
+        return map_by_path(self._scaled_column, obs, OBS)
 
     def _scaled_column(self, name: str, column: Column) -> Column:
         scale = self.scale_of(name)
@@ -153,7 +153,7 @@ class Normalization:
         if not self._normalizes_obs:
             return None
         if self._of_data is not None:
-            return (*self._of_data, np.inf) if name == _OBS else None
+            return (*self._of_data, np.inf) if name == OBS else None
         moments = self.moments.get(name)
         return None if moments is None else (moments.mean, np.sqrt(moments.var + _EPSILON), _CLIP)
 
@@ -227,16 +227,10 @@ def _moments_of(data: np.ndarray) -> Moments:
     return Moments(mean, np.square(data - mean).mean(axis=0), len(data))
 
 
-def _real_columns(obs: Node, name: str = _OBS) -> Iterator[tuple[str, Column]]:
+def _real_columns(obs: Node, name: str = OBS) -> Iterator[tuple[str, Column]]:
     if type(obs) is not Column:
         for key, part in parts_of(obs):
             if key != _MASK:
                 yield from _real_columns(part, f"{name}.{key}")
     elif obs.kind is not Kind.OBJECT and obs.data.dtype.kind == "f" and not obs.steps and len(obs.data):
         yield name, obs
-
-
-def _mapped(function: Callable[[str, Column], Column], obs: Node, name: str = _OBS) -> Node:
-    if type(obs) is Column:
-        return function(name, obs)
-    return rebuilt(obs, [_mapped(function, part, f"{name}.{key}") for key, part in parts_of(obs)])
