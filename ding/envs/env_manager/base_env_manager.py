@@ -475,6 +475,17 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         if state:
             self._call_each("put_moments", self._normalization.moments, is_frozen)
 
+    def take_normalization(self) -> dict[str, Any]:
+        """Return the statistics since the last call, in plain values, to be added to those of other managers.
+
+        They are kept from the first call on.
+
+        Raises:
+            AssertionError: the manager is closed.
+        """
+        self.sync_normalization()
+        return self._normalization.take_gathered()
+
     @property
     def why_inexact(self) -> str:
         """Reason why no run with these envs resumes exactly; "" if the manager does not prevent it."""

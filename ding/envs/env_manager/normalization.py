@@ -17,7 +17,7 @@ import torch
 
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.nested import map_by_path, parts_of
+from ding.utils.data.nested import map_by_path, parts_of, plain
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.running_stats import Moments, RunningMeanStd
 
@@ -123,11 +123,7 @@ class Normalization:
     def take_gathered(self) -> dict[str, dict[str, Any]]:
         """Return what was gathered since the last call, in plain values; it is kept only from the first call on."""
         gathered, self._gathered = self._gathered or {}, {}
-        return {
-            name: {"mean": np.asarray(mean).tolist(), "var": np.asarray(var).tolist(), "size": size}
-            for name, (mean, var, size) in gathered.items()
-            if size
-        }
+        return {name: plain(moments._asdict()) for name, moments in gathered.items() if moments.size}
 
     def gather(self, obs: Node) -> None:
         """Add the observations of a round, unless the statistics are frozen or those of a data set."""
@@ -181,10 +177,11 @@ class Normalization:
             for name, moments in self.moments.items()
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Mapping[str, Any]], is_frozen: bool) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Mapping[str, Any]], is_frozen: bool = False) -> list[str]:
         """Restore a state of `state_dict`, or the same in plain values; frozen statistics no longer change."""
         self.is_frozen = is_frozen
         self.moments = {name: moments_of_state(parts) for name, parts in state_dict.items()}
+        return []
 
     def running_state(self) -> dict[str, Any]:
         """Return also what belongs to the running episodes, in plain values."""
