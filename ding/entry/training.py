@@ -318,7 +318,8 @@ class _Trained(NamedTuple):
             main.policy.eval.env_num = envs
         policy = load_trained((main, create), RunFolder(folder).checkpoint(checkpoint), seed)
         is_gymnasium, is_scaled = create.env.get("type") == "gymnasium", bool(main.env.get("act_scale", False))
-        if is_gymnasium and create.env_manager.get("type") not in _BATCH_MANAGERS:
+        turns = bool(main.env.get("channels_first"))
+        if is_gymnasium and (turns or create.env_manager.get("type") not in _BATCH_MANAGERS):
             spaces = _spaces({**policy.cfg.env, "channels_first": False})
         else:
             with policy.make_env() as env:
@@ -326,7 +327,7 @@ class _Trained(NamedTuple):
         if not is_gymnasium:  # its `step` takes what policies return
             return cls(policy, spaces, _as_it_is, False, None, _as_it_is, envs)
         bins = main.env.get("act_bins")
-        turn = partial(turn_images, space=spaces[0]) if main.env.get("channels_first") else _as_it_is
+        turn = partial(turn_images, space=spaces[0]) if turns else _as_it_is
         return cls(policy, spaces, turn, is_scaled, bins, action_adapter(spaces[1], is_scaled, bins), envs)
 
 

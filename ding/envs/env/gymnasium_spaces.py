@@ -289,7 +289,7 @@ def turn_images(obs: Any, space: Any, is_entry: bool = False) -> Any:
     if is_entry and not has_channels_last(space):
         return obs
     if isinstance(obs, torch.Tensor):
-        return obs.movedim(-1, -3)
+        return obs.movedim(obs.ndim - 1, obs.ndim - 3)  # ONNX takes no negative axes
     return np.ascontiguousarray(np.moveaxis(obs, -1, -3))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import map_by_path, parts_of, plain
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.running_stats import Moments, RunningMeanStd
-
-if TYPE_CHECKING:
-    from ding.envs.env_manager.block import BlockStep
 
 # As `VecNormalize` of Stable-Baselines3 has them.
 _CLIP, _EPSILON = 10.0, 1e-8
@@ -130,6 +127,18 @@ class Normalization:
         if self._normalizes_obs and not (self.is_frozen or self._of_data):
             self.merge([{name: _moments_of(column.data) for name, column in _real_columns(obs)}])
 
+    def first_scaled(self, obs: Node) -> Node:
+        """Return normalized observations like `scaled`; the very first ones by their own statistics.
+
+        Observations are counted after they were normalized. So what an env shows is normalized by the same statistics
+        as what its last step has returned, also in a run that resumes.
+        """
+        if not self._normalizes_obs or self.moments or self.is_frozen or self._of_data:
+            return self.scaled(obs)
+        own = Normalization({"norm_obs": {"use_norm": True}})
+        own.gather(obs)
+        return own.scaled(obs)
+
     def scaled(self, obs: Node) -> Node:
         """Return normalized observations, or `obs` itself without statistics; entries without any are kept."""
         if not self._normalizes_obs or not (self.moments or self._of_data):
@@ -153,18 +162,23 @@ class Normalization:
         moments = self.moments.get(name)
         return None if moments is None else (moments.mean, np.sqrt(moments.var + _EPSILON), _CLIP)
 
-    def apply(self, step: BlockStep) -> None:
-        """Normalize the observations and, unless the statistics are frozen, the rewards of a step in place."""
-        step.obs = self.scaled(step.obs)
+    def scaled_rewards(self, reward: Node, ids: IntArray, ends: np.ndarray) -> Node:
+        """Return the normalized rewards of a step of the envs `ids`, and count them.
+
+        Args:
+            reward: one number for each env; returned as it is unless rewards are normalized, or if the statistics are
+                frozen.
+            ends: bools [K], whether the episode of each env has ended.
+        """
         if self._discount is None or self.is_frozen:
-            return
-        rewards = step.reward.data.reshape(len(step.ids)).astype(np.float64)
-        returns = self._returns[step.ids] * self._discount + rewards
+            return reward
+        rewards = reward.data.reshape(len(ids)).astype(np.float64)
+        returns = self._returns[ids] * self._discount + rewards
         self.merge([{_RETURN: _moments_of(returns)}])
-        self._returns[step.ids] = np.where(step.ends, 0.0, returns)
+        self._returns[ids] = np.where(ends, 0.0, returns)
         std = np.sqrt(self.moments[_RETURN].var + _EPSILON)
-        scaled = (rewards / std).clip(-_CLIP, _CLIP).astype(step.reward.data.dtype)
-        step.reward = Column(step.reward.kind, scaled.reshape(step.reward.data.shape))
+        scaled = (rewards / std).clip(-_CLIP, _CLIP).astype(reward.data.dtype)
+        return Column(reward.kind, scaled.reshape(reward.data.shape))
 
     def begin_episode(self, env_ids: IntArray | int) -> None:
         """Note that the running episodes of these envs do not continue."""

@@ -343,14 +343,12 @@ class Rollout(SavedAttributes):
 
     def _obs_of(self, acting: Ready) -> Batch:
         """Return the observations to act on, normalized if they are to be, and count them."""
-        last = self._last
-        is_known = last is not None and self._shown is acting.obs and last.env_ids == acting.env_ids
-        if not is_known:
+        obs = self._last
+        if obs is None or self._shown is not acting.obs or obs.env_ids != acting.env_ids:
             _refuse_nan(acting.env_ids, acting.obs, "the observation")
+            obs = Batch(acting.env_ids, self._normalization.first_scaled(acting.obs))
         self._normalization.gather(acting.obs)
-        if is_known and last is not None:
-            return last
-        return Batch(acting.env_ids, self._normalization.scaled(acting.obs))
+        return obs
 
     def _rows_to_step(self, acting: Ready) -> list[int]:
         """Return the rows of the envs that still show what the policy acted on; report the others, which were moved.
@@ -454,7 +452,8 @@ class Rollout(SavedAttributes):
         _refuse_nan(step.env_ids, step.obs, "the observation")
         _refuse_nan(step.env_ids, step.reward, "the reward")
         self._shown = step.obs
-        self._normalization.apply(step)
+        step.obs = self._normalization.scaled(step.obs)
+        step.reward = self._normalization.scaled_rewards(step.reward, step.ids, step.ends)
         self._last = next_obs = Batch(step.env_ids, step.obs)
         steps = Steps(step, obs, output, next_obs)
         for on_steps in self._of_steps:
