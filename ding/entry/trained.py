@@ -29,7 +29,7 @@ from ding.envs.env.gymnasium_spaces import bin_values
 from ding.envs.env_manager.normalization import OBS, Normalization
 from ding.model.wrapper.model_wrappers import HiddenStateWrapper
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.nested import leaves, leaves_by_path, map_by_path, map_leaves
+from ding.utils.data.nested import is_mapping, leaves, leaves_by_path, map_by_path, map_leaves
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.worker.collector.actor import SoloActor
@@ -58,15 +58,20 @@ class TrainedPolicy:
         """Return the action for one observation.
 
         Args:
-            obs: an observation of the training's env, wrappers included: an array or a dict of arrays.
+            obs: an observation of the training's env, wrappers included: an array or a dict of arrays; not normalized
+                unless a wrapper does so.
 
         Returns:
             The action for the env: an array, or a dict or tuple of arrays.
+
+        Raises:
+            ValueError: the network does not take such an observation.
         """
-        return self._act([obs])[0]
+        return self._act([_of_arrays(obs)])[0]
 
     def predict_batch(self, obs: Any) -> list[Any]:
         """Return the actions for observations of several envs, [B, *obs_shape], or dicts of them; see `predict`."""
+        obs = _of_arrays(obs)
         rows = [map_leaves(itemgetter(index), obs) for index in range(len(next(leaves(obs))))]
         return list(self._act(rows))
 
@@ -105,6 +110,13 @@ class TrainedPolicy:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _of_arrays(obs: Any) -> Any:
+    """Return an observation with arrays for lists."""
+    if is_mapping(obs):
+        return {key: _of_arrays(part) for key, part in obs.items()}
+    return np.array(obs) if isinstance(obs, list) else obs
 
 
 def load_policy(

@@ -648,12 +648,24 @@ def test_the_command_trains_several_seeds():
 
 
 @pytest.mark.parametrize(
+    ("words", "keys"),
+    [(["--normalize"], ["norm_obs", "norm_reward"]), (["--normalize=obs"], ["norm_obs"]), ([], [])],
+)
+def test_the_command_normalizes(words, keys):
+    words = ["dqn", "CartPole-v1", "--train-iter", "1", "--set", "batch_size=8", "--exp-name", "run", *words]
+    result = CliRunner().invoke(cli, ["train", *words, "--set", "env.n_evaluator_episode=1"])
+    assert result.exit_code == 0, result.output
+    assert sorted(key for key in RunFolder("run").compiled.env if key.startswith("norm_")) == keys
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["ppo"], "there is no config file 'ppo'; to train a policy, name its env, too"),
         (["ppo", "CartPole-v1"], "nothing ends the training"),
         (["ppo", "CartPole-v1", "--env-steps", "9", "--mode", "serial"], "leave it out"),
         (["ppo", "--num-envs", "2"], "--num-envs needs POLICY ENV"),
+        (["ppo", "--normalize=obs"], "--normalize needs POLICY ENV"),
         (["ppo", "CartPole-v1", "--set", "env=Acrobot-v1"], "--set env=... is not allowed with a policy and an env"),
         (["ppo", "CartPole-v1", "--set", "stop_value=9"], "has an argument or option of its own, see ding train"),
     ],
