@@ -19,7 +19,7 @@ from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import map_by_path, parts_of, plain
 from ding.utils.data.samples import Column, IntArray, Kind, Node
-from ding.utils.running_stats import Moments, RunningMeanStd
+from ding.utils.running_stats import Moments, merged
 
 # As `VecNormalize` of Stable-Baselines3 has them.
 _CLIP, _EPSILON = 10.0, 1e-8
@@ -224,18 +224,16 @@ def _statistics_of_data(norm_obs: Mapping[str, Any]) -> tuple[Any, Any] | None:
 
 def _sum_of(total: Moments | None, moments: Moments, epsilon: float) -> Moments:
     """Return the moments of both; a new total begins with mean 0 and variance 1 of the weight `epsilon`."""
-    sums = RunningMeanStd(epsilon=epsilon, shape=np.shape(moments.mean))
-    if total is not None:
-        sums.moments = total
-    if moments.size:
-        sums.merge(*moments)
-    return sums.moments
+    if total is None:
+        total = Moments(np.zeros(np.shape(moments.mean))[()], np.ones(np.shape(moments.mean))[()], epsilon)
+    return merged(total, moments) if moments.size else total
 
 
 def _moments_of(data: np.ndarray) -> Moments:
     """Return the moments of the rows of an array."""
-    mean = data.mean(axis=0, dtype=np.float64)
-    return Moments(mean, np.square(data - mean).mean(axis=0), len(data))
+    # What `mean` and `var` do, at half of their cost.
+    mean = np.add.reduce(data, axis=0, dtype=np.float64) / len(data)
+    return Moments(mean, np.add.reduce(np.square(data - mean), axis=0) / len(data), len(data))
 
 
 def _real_columns(obs: Node, name: str = OBS) -> Iterator[tuple[str, Column]]:
