@@ -52,7 +52,7 @@ class TrainedPolicy:
         self._stack = ExitStack()
         self._actor.reset()
         self.normalization = Normalization(cfg.env if cfg.env.get("type") == "gymnasium" else None)
-        self.normalization.load_state_dict(statistics or {}, is_frozen=True)
+        self.normalization.adopt(statistics or {}, is_frozen=True)
 
     def predict(self, obs: Any) -> Any:
         """Return the action for one observation.

@@ -262,3 +262,11 @@ def test_workers_of_a_parallel_training_share_their_statistics():
     np.testing.assert_allclose(statistics["obs"]["mean"], [5000, 7], rtol=0.05)
     best = torch.load(f"{training.folder}/ckpt/ckpt_best.pth.tar", weights_only=True)
     assert best["last_iter"] == 0 or list(best["learner"]["normalization"]) == ["obs", "return"]
+
+
+def test_a_policy_that_saw_normalized_observations_is_refused_where_they_are_not():
+    training = train("dqn", Far, iterations=2, normalize="obs", folder="run", **QUICK)
+    main, create = training.config
+    del main.env["norm_obs"]
+    with pytest.raises(ConfigError, match="norm_obs"):
+        eval((main, create), load_path="run/ckpt/iteration_2.pth.tar")

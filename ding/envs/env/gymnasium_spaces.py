@@ -326,15 +326,14 @@ def fitted_observation(obs: Any, space: Any, is_batch: bool = False, path: str =
             fitted_observation(parts[key], member, is_batch, f"{path}[{key!r}]") for key, member in members.items()
         ]
         return dict(zip(members, fitted, strict=True)) if space_kind(space) == "Dict" else tuple(fitted)
-    if getattr(space, "shape", None) is None or getattr(space, "dtype", None) is None:
+    shape, dtype = getattr(space, "shape", None), np.dtype(getattr(space, "dtype", None) or np.float32)
+    if shape is None:
         return as_observation(obs)
     array = np.asarray(obs)
-    is_fit = array.ndim - is_batch == len(space.shape) and array.shape[int(is_batch) :] == space.shape
-    kinds = {"f": "iufb", "b": "iub"}.get(space.dtype.kind, "iub")
-    if not is_fit or array.dtype.kind not in kinds:
+    is_fit = array.ndim - is_batch == len(shape) and array.shape[int(is_batch) :] == tuple(shape)
+    if not is_fit or array.dtype.kind not in ("iubf" if dtype.kind == "f" else "iub"):
         raise ValueError(
-            f"{path} has shape {array.shape} and dtype {array.dtype}; the env shows {space.dtype} of shape "
-            f"{space.shape}, or a batch with one axis in front"
+            f"{path} has shape {array.shape} and dtype {array.dtype}; the env shows {dtype} of shape {tuple(shape)}, "
+            "or a batch with one axis in front"
         )
-    as_shown = array if array.dtype.kind in space.dtype.kind + "f" else array.astype(space.dtype)
-    return as_observation(as_shown)
+    return as_observation(array if array.dtype.kind == dtype.kind else array.astype(dtype))

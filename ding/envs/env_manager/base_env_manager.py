@@ -469,9 +469,10 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
 
         Raises:
             AssertionError: the manager is closed.
+            ConfigError: the statistics are of observations that are not normalized here.
         """
         self._check_open()
-        self._normalization.load_state_dict(state, is_frozen)
+        self._normalization.adopt(state, is_frozen)
         if state:
             self._call_each("put_moments", self._normalization.moments, is_frozen)
 

@@ -197,6 +197,19 @@ class Normalization:
         self.moments = {name: moments_of_state(parts) for name, parts in state_dict.items()}
         return []
 
+    def adopt(self, state_dict: Mapping[str, Mapping[str, Any]], is_frozen: bool) -> None:
+        """Restore a state of `state_dict` by which a policy was trained.
+
+        Raises:
+            ConfigError: the policy saw normalized observations, but rollouts would leave them as they are.
+        """
+        if not self._normalizes_obs and any(name.partition(".")[0] == OBS for name in state_dict):
+            raise ConfigError(
+                "the checkpoint is of a policy that was trained on normalized observations, but env.norm_obs is not "
+                "set here: set env.norm_obs = dict(use_norm=True), in an env of the type gymnasium"
+            )
+        self.load_state_dict(state_dict, is_frozen)
+
     def running_state(self) -> dict[str, Any]:
         """Return also what belongs to the running episodes, in plain values."""
         return {"moments": self.state_dict(), "is_frozen": self.is_frozen, "returns": self._returns.copy()}
