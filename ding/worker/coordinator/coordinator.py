@@ -236,6 +236,7 @@ class Coordinator(Configurable):
             self._comm_coordinator.start()
             self._scheduler.count_spare_collectors()
             self._run_state.take_up()
+            self._share_normalization()
             self._scheduler.start()
         except BaseException:
             self.close()
@@ -346,9 +347,12 @@ class Coordinator(Configurable):
         with self._scheduler.lock:
             if gathered:
                 self._normalization.merge([{name: moments_of_state(parts) for name, parts in gathered.items()}])
-                self._comm_coordinator.normalization = plain(self._normalization.state_dict())
+                self._share_normalization()
             self._commander.update_collector_info(task_id, data)
             return bool(self._commander.judge_collector_finish(task_id, data))
+
+    def _share_normalization(self) -> None:
+        self._comm_coordinator.normalization = plain(self._normalization.state_dict())
 
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
         """Note the number of env steps of a collector's task, possibly in the middle of an episode."""
