@@ -12,7 +12,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.config.key_names import KnownKeys, UnknownKey, report_unknown, unknown_entries
+from ding.config.key_names import DISCOUNTS, KnownKeys, UnknownKey, report_unknown, unknown_entries
 from ding.config.main_settings import (
     MAIN_SETTINGS,
     check_import_names,
@@ -20,6 +20,7 @@ from ding.config.main_settings import (
     check_main,
     check_sections,
     check_seed,
+    value_at,
 )
 from ding.config.read import (  # noqa: F401 - all are found here, as those of `save`
     Config,
@@ -293,6 +294,7 @@ def _compile(
     report_unknown(unknown, compiled, is_strict)
     if "unroll_len" in compiled.policy:
         compiled.policy.collect.unroll_len = compiled.policy.unroll_len
+    _set_reward_discount(compiled)
     compiled.seed = seed
     if _takes_episodes(classes.evaluator):
         compiled.policy.eval.evaluator.stop_value = compiled.env.stop_value
@@ -582,11 +584,20 @@ def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey],
     unknown = [*_unknown_sinks(user), *known.find_unknown(user), *_unknown_of_create(create, known), *of_system]
     report_unknown(unknown, main, is_strict)
     _count_episodes(main)
+    _set_reward_discount(main)
     if "unroll_len" in main.policy:
         main.policy.collect.unroll_len = main.policy.unroll_len
     main = with_arguments(main, partial(saved_form, is_json=True))  # workers get the sections in messages
     main.env, main.policy = map(EasyDict, map(saved_form, (main.env, main.policy)))
     return main
+
+
+def _set_reward_discount(main: EasyDict) -> None:
+    """Set the discount of the return by which rewards are normalized to that of the policy, if it is not given."""
+    norm_reward = main.env.get("norm_reward")
+    if isinstance(norm_reward, dict) and norm_reward.get("use_norm"):
+        discounts = (value_at(main, path) for path in DISCOUNTS)
+        norm_reward.setdefault("reward_discount", next((found for found in discounts if found is not None), 0.99))
 
 
 def _count_episodes(main: EasyDict) -> None:

@@ -27,7 +27,7 @@ from ding.utils.default_helper import one_time_warning
 _RATE = ("policy.learn.learning_rate",)
 _ACTOR_RATE = ("policy.learn.learning_rate_actor", "policy.learn.learning_rate_policy", *_RATE)
 _CRITIC_RATE = ("policy.learn.learning_rate_critic", "policy.learn.learning_rate_q", *_RATE)
-_GAMMA = ("policy.discount_factor", "policy.learn.discount_factor", "policy.collect.discount_factor")
+DISCOUNTS = ("policy.discount_factor", "policy.learn.discount_factor", "policy.collect.discount_factor")
 _CAPACITY = ("policy.other.replay_buffer.replay_buffer_size",)
 _COLLECTED = ("policy.collect.n_sample", "policy.n_sample", "policy.collect.n_episode", "policy.n_episode")
 _NSTEP = ("policy.nstep", "policy.learn.nstep", "policy.collect.nstep")
@@ -44,7 +44,7 @@ _MEANINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("critic_lr lr_critic q_lr vf_lr value_lr", _CRITIC_RATE),
     ("alpha_lr ent_lr", ("policy.learn.learning_rate_alpha",)),
     ("lr_schedule learning_rate_schedule anneal_lr", ("policy.learn.lr_scheduler",)),
-    ("gamma discount discount_rate", _GAMMA),
+    ("gamma discount discount_rate", DISCOUNTS),
     ("buffer_size buffer_capacity replay_size memory_size", _CAPACITY),
     ("n_steps num_steps", (*_COLLECTED[:2], *_NSTEP)),
     ("n_step n_step_return estimation_step n_step_return_horizon multi_step", _NSTEP),

@@ -21,6 +21,7 @@ from ding.config.save import named_modules, unsaved_values
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
 from ding.envs.env.base_env import get_vec_env_setting
+from ding.envs.env.gymnasium_spaces import has_channels_last
 from ding.envs.env_manager.base_env_manager import create_env_manager
 from ding.model.common.model_factory import constructor_of, parameters_of
 from ding.policy.settings import positive
@@ -497,6 +498,11 @@ def model_shape(key: str, space: Any) -> Any:
     if key == "action_shape" and kind == "MultiDiscrete":
         return [int(count) for count in space.nvec.reshape(-1)]
     if kind == "Box" and space.shape:
+        if key == "obs_shape" and has_channels_last(space):
+            raise ConfigError(
+                f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
+                "encoders take (channels, height, width): set env.channels_first = True, or wrap the env"
+            )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
     usable = "a Discrete, a MultiDiscrete or a Box"
     if key == "obs_shape":

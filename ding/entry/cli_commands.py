@@ -187,6 +187,10 @@ class _SeveralSeeds(click.Command):
 @click.option("--stop-value", type=float, help="With POLICY ENV: the mean return that ends the training.")
 @click.option("--num-envs", type=click.IntRange(1), help="With POLICY ENV: envs that collect.")
 @click.option("--parallel", type=click.IntRange(1), help="With POLICY ENV: collectors, each in a process of its own.")
+@click.option(
+    "--normalize", is_flag=False, flag_value="all", type=click.Choice(("all", "obs", "reward")),
+    help="With POLICY ENV: normalize observations and rewards by running statistics, or one of them.",
+)  # fmt: skip
 @click.option("--recipe", help="With POLICY ENV: the name of a recipe, or none; by default the one that fits.")
 @click.option("--device", help="Where to compute: cpu, as by default, cuda, one GPU as cuda:1, or auto.")
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
@@ -203,7 +207,7 @@ def train(
     be the folder of a run, which goes on with its config and up to its limits: `ding train --resume FOLDER`.
     """
     if env is None:
-        for name in ("stop_value", "num_envs", "recipe", "parallel"):
+        for name in ("stop_value", "num_envs", "normalize", "recipe", "parallel"):
             if options.pop(name) is not None:
                 raise click.UsageError(f"--{name.replace('_', '-')} needs POLICY ENV; a config has a key for it")
         if os.path.isdir(config):
@@ -255,6 +259,7 @@ def _train_policy(
         raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
     limits = {"env_steps": options["env_step"], "iterations": options["train_iter"]}
     more = {name: options[name] for name in ("stop_value", "num_envs", "device", "resume")}
+    more["normalize"] = {None: False, "all": True}.get(options["normalize"], options["normalize"])
     how: dict[str, Any] = {"recipe": recipe != "none" if recipe in (None, "none") else recipe}
     how["parallel"] = options["parallel"] or mode == "parallel"
     config, given = _values_of(settings)

@@ -65,6 +65,7 @@ from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.parallel_run_state import config_of
 from ding.worker.coordinator.solo_parallel_commander import REPORTED
+from ding.worker.learner.checkpoint import EXTRA, NORMALIZATION
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_transport
 
@@ -466,6 +467,8 @@ class ParallelRun:
             version = get_transport(place.transport).policy_store(place.path_policy).read(EVALUATED)
             assert version is not None  # no version is known
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
+            if NORMALIZATION in version.state:
+                state[EXTRA] = {NORMALIZATION: version.state[NORMALIZATION]}
             # A user's commander may run two evaluations at a time.
             if train_iter is not None and state["last_iter"] not in np.atleast_1d(train_iter):
                 raise ValueError(f"those of iteration {state['last_iter']} have replaced those of {train_iter}")

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import itemgetter
 from typing import Any
@@ -28,10 +28,11 @@ from ding.envs.common.common_function import affine_transform
 from ding.envs.common.gym_compat import entries_of, first_choice, has_members, space_kind
 from ding.envs.env.gymnasium_env import env_section_of
 from ding.envs.env.gymnasium_spaces import bin_values
+from ding.envs.env_manager.normalization import OBS, Normalization
 from ding.model.wrapper.model_wrappers import HiddenStateWrapper
 from ding.policy.base_policy import create_policy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.nested import leaves, leaves_by_path, map_leaves
+from ding.utils.data.nested import is_mapping, leaves, leaves_by_path, map_by_path, map_leaves
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.worker.collector.actor import SoloActor
@@ -43,7 +44,9 @@ from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS
 class TrainedPolicy:
     """A trained policy that acts as in evaluations or as in collections, with the hidden state of a recurrent policy.
 
-    `load_policy` creates it. If you call `make_env`, use it as a context manager or call `close`.
+    It normalizes observations as the training did by `env.norm_obs`; those of an env whose own wrappers normalize are
+    taken as that env shows them. `load_policy` creates it. If you call `make_env`, use it as a context manager or call
+    `close`.
 
     Args:
         path: the checkpoint that the policy was loaded from.
@@ -56,31 +59,44 @@ class TrainedPolicy:
         self._path = path
         self._stack = ExitStack()
         self._actor.reset()
+        self.normalization = Normalization(cfg.env if cfg.env.get("type") == "gymnasium" else None)
+        self.normalization.adopt(statistics or {}, is_frozen=True)
 
     def predict(self, obs: Any, deterministic: bool = True) -> Any:
         """Return the action for one observation.
 
         Args:
-            obs: an observation of the training's env, wrappers included: an array or a dict of arrays.
+            obs: an observation of the training's env, wrappers included: an array or a dict of arrays; not normalized
+                unless a wrapper does so.
             deterministic: whether to act greedily, as in evaluations; otherwise the action is sampled, or explores, as
                 in collections at the end of the training.
 
         Returns:
             The action for the env: an array, or a dict or tuple of arrays.
+
+        Raises:
+            ValueError: the network does not take such an observation.
         """
-        return self._act(Batch.copied([0], [obs]), deterministic)[0]
+        return self._act([_of_arrays(obs)], deterministic)[0]
 
     def predict_batch(self, obs: Any, deterministic: bool = True) -> list[Any]:
         """Return the actions for observations of several envs, [B, *obs_shape], or dicts of them; see `predict`."""
+        obs = _of_arrays(obs)
         rows = [map_leaves(itemgetter(index), obs) for index in range(len(next(leaves(obs))))]
-        return self._act(Batch.copied(list(range(len(rows))), rows), deterministic)
+        return list(self._act(rows, deterministic))
 
-    def _act(self, obs: Batch, deterministic: bool) -> list[Any]:
+    def _act(self, rows: list[Any], deterministic: bool) -> Sequence[Any]:
         if not deterministic and self._explorer is None:
             self._explorer = self._make_explorer()
         actor, how = (self._actor, {}) if deterministic or self._explorer is None else self._explorer
-        _, actions = actor.act(obs, how)
-        return list(actions)
+        env_ids = list(range(len(rows)))
+        obs = Batch.copied(env_ids, rows)
+        try:
+            return actor.act(Batch(env_ids, self.normalization.scaled(obs.node)), how)[1]
+        except (RuntimeError, KeyError, TypeError, ValueError) as e:  # of a network that is given other observations
+            wanted = self.policy.cfg.model.get("obs_shape")
+            given = map_leaves(np.shape, rows[0])
+            raise ValueError(f"the policy takes observations of the shape {wanted}, not {given}: {e}") from e
 
     def _make_explorer(self) -> tuple[SoloActor, Mapping[str, Any]]:
         """Return the collect mode of the policy, with the same network, and what the commander told it last."""
@@ -120,6 +136,13 @@ class TrainedPolicy:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _of_arrays(obs: Any) -> Any:
+    """Return an observation with arrays for lists."""
+    if is_mapping(obs):
+        return {key: _of_arrays(part) for key, part in obs.items()}
+    return np.array(obs) if isinstance(obs, list) else obs
 
 
 def load_policy(
@@ -284,13 +307,24 @@ class PolicyNetwork(nn.Module):
         space: the action space of the env.
         is_scaled: whether the actions of the policy, in [-1, 1], are mapped onto the bounds of the space.
         bins: the number of values that each number of a real-valued action is chosen from, if it is.
+        turn: returns observations as the policy takes them, but not normalized.
+        normalization: the statistics by which they are normalized.
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, or its actions are not an array.
     """
 
-    def __init__(self, policy: Any, space: Any, is_scaled: bool, bins: int | None = None) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        space: Any,
+        is_scaled: bool,
+        bins: int | None = None,
+        turn: Callable[[Any], Any] = lambda obs: obs,
+        normalization: Normalization | None = None,
+    ) -> None:
         super().__init__()
+        self._turn, self._scaling = turn, ObservationScaling(normalization or Normalization())
         _refuse_memory(policy)
         kind = space_kind(space)
         if kind not in ("Box", "Discrete", "MultiDiscrete"):
@@ -310,7 +344,7 @@ class PolicyNetwork(nn.Module):
             self.values = nn.Buffer(torch.from_numpy(bin_values(space, bins)).T.contiguous())  # [D, bins]
 
     def forward(self, obs: Any) -> Tensor:
-        obs = _in_float32(obs)
+        obs = self._scaling(_in_float32(self._turn(obs)))
         action: Any = self._act(obs, list(range(next(leaves(obs)).shape[0])))["action"]
         if not isinstance(action, Tensor):
             action = torch.stack([head.reshape(-1) for head in action], -1)
@@ -325,6 +359,24 @@ class PolicyNetwork(nn.Module):
         return of_space
 
 
+class ObservationScaling(nn.Module):
+    """The normalization of observations by fixed statistics, see `Normalization.scaled`."""
+
+    def __init__(self, normalization: Normalization) -> None:
+        super().__init__()
+        self._normalization = normalization
+
+    def forward(self, obs: Any) -> Any:
+        return map_by_path(self._scaled, obs, OBS)
+
+    def _scaled(self, name: str, part: Tensor) -> Tensor:
+        scale = self._normalization.scale_of(name)
+        if scale is None:
+            return part
+        mean, std, clip = (torch.as_tensor(number, dtype=torch.float64) for number in scale)
+        return ((part - mean) / std).clamp(-clip, clip).float()
+
+
 def _refuse_memory(policy: Any) -> None:
     wrapper = policy._eval_model
     while wrapper is not None:
@@ -337,7 +389,12 @@ def _refuse_memory(policy: Any) -> None:
 
 
 def export_policy(
-    trained: TrainedPolicy, spaces: tuple[Any, Any], is_scaled: bool, path: str, bins: int | None = None
+    trained: TrainedPolicy,
+    spaces: tuple[Any, Any],
+    is_scaled: bool,
+    path: str,
+    bins: int | None = None,
+    turn: Callable[[Any], Any] = lambda obs: obs,
 ) -> None:
     """Write the greedy policy to a file that needs nothing of this package; see `Training.export`.
 
@@ -345,7 +402,7 @@ def export_policy(
 
     Args:
         spaces: the observation and the action space of the env.
-        is_scaled, bins: see `PolicyNetwork`.
+        is_scaled, bins, turn: see `PolicyNetwork`.
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
@@ -362,7 +419,8 @@ def export_policy(
             f"{name} cannot be exported: its observations are dicts or tuples within a dict; let the env flatten them, "
             "and show the masks of several choices as one array"
         )
-    network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins).eval().requires_grad_(False)
+    network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins, turn, trained.normalization)
+    network.eval().requires_grad_(False)
     example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # warnings of torch about Python values: the comparison finds those that matter

@@ -28,12 +28,19 @@ from ding.entry.serial_entry import pipeline_for
 from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_of, save_videos
 from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumEnv, GymnasiumSource, env_section_of
-from ding.envs.env.gymnasium_spaces import action_adapter, as_observation, is_bounded
+from ding.envs.env.gymnasium_spaces import (
+    action_adapter,
+    fitted_observation,
+    has_channels_last,
+    is_bounded,
+    turn_images,
+)
 from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
 from ding.model.common.model_arguments import without_layers
 from ding.policy.base_policy import Policy
 from ding.policy.q_actor_critic import QActorCriticPolicy
 from ding.utils.config_helper import ConfigError, settings_of, worded
+from ding.utils.data.nested import leaves
 from ding.utils.default_helper import one_time_warning
 from ding.utils.log_helper import shown
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
@@ -73,6 +80,7 @@ def train(
     recipe: bool | str = True,
     parallel: bool | int = False,
     resume: bool = False,
+    normalize: bool | str = False,
     folder: Path | None = None,
     config: Mapping[str, Any] | None = None,
     on_evaluation: Callable[[int, float], bool | None] | None = None,
@@ -109,6 +117,9 @@ def train(
         parallel: whether to run learner and collectors in their own processes; an int is the number of collectors,
             which all work at the same time.
         resume: whether to continue the training in `folder`, if there is one.
+        normalize: whether to normalize observations and rewards by running statistics, as `VecNormalize` of
+            Stable-Baselines3; `"obs"` or `"reward"` for one of them. Integers, such as bytes of images, are kept.
+            Evaluations, `predict` and exported networks use the statistics; returns of evaluations stay as they are.
         folder: the folder of the run; by default `<policy>_<env>_seed<seed>`, with a time stamp if it exists.
         config: values of the main config by dotted key, such as
             `{"policy.learn.learner.hook.log_show_after_iter": 50}`; sections may be dicts.
@@ -140,6 +151,7 @@ def train(
     main, create = pair
     _set_env(pair, env_manager, eval_episodes, stop_value)
     main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
+    _set_normalization(main.env, normalize)
     before = copy.deepcopy(main)
     if device is not None:
         main.policy.cuda = cuda_of(device)
@@ -249,18 +261,30 @@ class Training:
                 batch are those of envs 0 to B - 1, between which a recurrent policy distinguishes. See `reset`.
             deterministic: whether to act greedily, as in evaluations; otherwise the action is sampled, or explores, as
                 in collections at the end of the training.
+
+        Raises:
+            ValueError: the env shows other observations.
         """
         trained = self._loaded()
-        shape, part = _shapes(trained.spaces[0]), obs
-        while isinstance(part, Mapping):
-            key = next(iter(part))
-            part, shape = part[key], shape[key]
-        if np.ndim(part) == len(shape):
-            return trained.adapt(trained.policy.predict(as_observation(obs), deterministic))
-        if len(part) > trained.envs:
-            trained = self._trained = self._load(envs=len(part))
-        actions = trained.policy.predict_batch(as_observation(obs), deterministic)
-        return np.stack([trained.adapt(action) for action in actions])
+        try:
+            one = fitted_observation(obs, trained.spaces[0])
+        except ValueError as error:
+            return self._predict_batch(obs, deterministic, error)
+        return trained.adapt(trained.policy.predict(trained.turn(one), deterministic))
+
+    def _predict_batch(self, obs: Any, deterministic: bool, error: ValueError) -> np.ndarray:
+        """Return the actions for a batch; raise `error` if it is none."""
+        trained = self._loaded()
+        try:
+            batch = trained.turn(fitted_observation(obs, trained.spaces[0], is_batch=True))
+        except ValueError:
+            raise error from None
+        sizes = {len(part) for part in leaves(batch)}
+        if len(sizes) > 1:
+            raise ValueError(f"the entries of the observations have {sorted(sizes)} rows; they must have equally many")
+        if max(sizes) > trained.envs:
+            trained = self._trained = self._load(envs=max(sizes))
+        return np.stack([trained.adapt(action) for action in trained.policy.predict_batch(batch, deterministic)])
 
     def _loaded(self) -> _Trained:
         if self._trained is None:
@@ -318,7 +342,7 @@ class Training:
 
         path = os.path.join(self.folder, "policy.pt") if out is None else os.fspath(out)
         trained = self._load(checkpoint=checkpoint)
-        export_policy(trained.policy, trained.spaces, trained.is_scaled, path, trained.bins)
+        export_policy(trained.policy, trained.spaces, trained.is_scaled, path, trained.bins, trained.turn)
         return path
 
     def _load(self, envs: int = 1, checkpoint: str | None = None) -> _Trained:
@@ -334,6 +358,7 @@ class _Trained(NamedTuple):
 
     Attributes:
         spaces: the observation and the action space of the env.
+        turn: returns an observation of the env as the policy takes it, see `turn_images`.
         is_scaled: whether the policy's actions, in [-1, 1], are mapped onto the bounds of the action space.
         bins: the number of values that each real-valued action is chosen from, or None.
         envs: the number of envs between which the policy can distinguish.
@@ -341,6 +366,7 @@ class _Trained(NamedTuple):
 
     policy: TrainedPolicy
     spaces: tuple[Any, Any]
+    turn: Callable[[Any], Any]
     is_scaled: bool
     bins: int | None
     adapt: Callable[[Any], Any]
@@ -356,20 +382,21 @@ class _Trained(NamedTuple):
                 main.policy[mode].env_num = envs
         policy = load_trained((main, create), checkpoint, seed, model)
         is_gymnasium, is_scaled = create.env.get("type") == "gymnasium", bool(main.env.get("act_scale", False))
-        if is_gymnasium and create.env_manager.get("type") not in _BATCH_MANAGERS:
-            spaces = _spaces(policy.cfg.env)  # with the statistics of a data set, if it was trained on one
+        turns = bool(main.env.get("channels_first"))
+        if is_gymnasium and (turns or create.env_manager.get("type") not in _BATCH_MANAGERS):
+            spaces = _spaces({**policy.cfg.env, "channels_first": False})
         else:
             with policy.make_env() as env:
                 spaces = env.observation_space, env.simulator_action_space if is_gymnasium else env.action_space
         if not is_gymnasium:  # its `step` takes what policies return
-            return cls(policy, spaces, False, None, lambda action: action, envs)
+            return cls(policy, spaces, _as_it_is, False, None, _as_it_is, envs)
         bins = main.env.get("act_bins")
-        return cls(policy, spaces, is_scaled, bins, action_adapter(spaces[1], is_scaled, bins), envs)
+        turn = partial(turn_images, space=spaces[0]) if turns else _as_it_is
+        return cls(policy, spaces, turn, is_scaled, bins, action_adapter(spaces[1], is_scaled, bins), envs)
 
 
-def _shapes(space: Any) -> Any:
-    members = entries_of(space)
-    return space.shape if members is None else {key: _shapes(part) for key, part in members.items()}
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 # From the arguments to the configs.
@@ -503,6 +530,14 @@ def _set_env(
         main.env.stop_value = stop_value
 
 
+def _set_normalization(env: EasyDict, normalize: bool | str) -> None:
+    parts = {True: ("norm_obs", "norm_reward"), False: (), "obs": ("norm_obs",), "reward": ("norm_reward",)}
+    if normalize not in parts:
+        raise ConfigError(f"normalize = {normalize!r} is not allowed; it must be True, False, 'obs' or 'reward'")
+    for key in parts[normalize]:
+        env[key] = EasyDict(use_norm=True)
+
+
 def _steps_between_updates(defaults: Mapping[str, Any]) -> int:
     if not defaults["on_policy"]:
         return 1
@@ -615,6 +650,8 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
     main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
     policy_cls = resolve_class("policy", create.policy)
     known = settings_of(policy_cls)
+    if create.env_manager.type != "env_pool" and value_at(main, "policy.model.obs_shape") is None:
+        _turn_images(main.env)
     if "model.action_bins_per_branch" in known and is_bounded(_spaces(main.env)[1]):
         model = main.policy.setdefault("model", EasyDict())
         main.env.act_bins = model.setdefault("action_bins_per_branch", main.env.get("act_bins", _BINS))
@@ -629,6 +666,13 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
     for mode, kind in (("collect", "collector"), ("eval", "evaluator")):
         if f"{mode}.env_num" in known:  # the policy keeps a state for each
             main.policy.setdefault(mode, EasyDict()).setdefault("env_num", main.env[f"{kind}_env_num"])
+
+
+def _turn_images(env: EasyDict) -> None:
+    """Have the env show its images with their channels first, if they are last."""
+    space = _spaces(env)[0]
+    if "channels_first" not in env and any(map(has_channels_last, (entries_of(space) or {"": space}).values())):
+        env.channels_first = True
 
 
 def _run(pair: tuple[EasyDict, EasyDict], parallel: bool | int, how: dict[str, Any]) -> str:

@@ -81,6 +81,14 @@ class Moments(NamedTuple):
     size: float
 
 
+def merged(one: Moments, other: Moments) -> Moments:
+    """Return the moments of the values of both, by the formula of Chan et al."""
+    size = one.size + other.size
+    delta = other.mean - one.mean
+    squares = one.var * one.size + other.var * other.size + np.square(delta) * one.size * other.size / size
+    return Moments(one.mean + delta * other.size / size, squares / size, size)
+
+
 class RunningMeanStd:
     """Running mean and standard deviation, merged batch by batch by the formula of Chan et al.
 
@@ -121,12 +129,7 @@ class RunningMeanStd:
 
     def merge(self, mean: Any, var: Any, count: float) -> None:
         """Add a batch of `count` rows with this mean and variance."""
-        total = self._count + count
-        delta = mean - self._mean
-        squares = self._var * self._count + var * count + np.square(delta) * self._count * count / total
-        self._mean = self._mean + delta * count / total
-        self._var = squares / total
-        self._count = total
+        self.moments = merged(self.moments, Moments(mean, var, count))
 
     @property
     def moments(self) -> Moments:

@@ -28,7 +28,7 @@ from ding.utils.msgpack_helper import is_tensor, pack, plain_dtype, unpack, unpa
 from ding.utils.references import REFERENCE, items_of, saved_form
 
 # Another version for each change of the states of the parts of a run.
-_FORMAT, _VERSION = "ding-run-state", 4
+_FORMAT, _VERSION = "ding-run-state", 5
 _NAME = re.compile(r"state_(\d+)\.msgpack")
 _CHUNK_NAME = re.compile(r"[0-9a-f]{40}")
 # Arrays of at least this size are stored as chunks in files of their own.

@@ -138,19 +138,25 @@ class Photos(gymnasium.Env):
     observation_space, action_space = spaces.Box(0, 255, (40, 50, 3), np.uint8), spaces.Discrete(2)
 
 
-@pytest.mark.parametrize(
-    ("env", "shape"), [("FrozenLake-v1", 16), ("Blackjack-v1", 32 + 11 + 2), (Photos, [3, 40, 50])]
-)
+@pytest.mark.parametrize(("env", "shape"), [("FrozenLake-v1", 16), ("Blackjack-v1", 32 + 11 + 2)])
 def test_the_wrapper_that_a_message_names_gives_the_shape(env, shape):
     main, create = pair("dqn", env)
-    if isinstance(env, type):
-        main.env.env = main.env.pop("env_id")
     with pytest.raises(ConfigError) as error:
         complete_model(main, create)
         create_model({"type": "dqn", **main.policy.pop("model")})
     main.env.wrappers = re.findall(r"env\.wrappers = \['([\w.:]+)'\]", str(error.value))
     complete_model(main, create)
     assert len(main.env.wrappers) == 1 and main.policy.model.obs_shape == shape
+
+
+def test_the_setting_that_a_message_names_turns_images():
+    main, create = pair("dqn", Photos)
+    main.env.env = main.env.pop("env_id")
+    with pytest.raises(ConfigError, match=r"env\.channels_first = True"):
+        complete_model(main, create)
+    main.env.channels_first = True
+    complete_model(main, create)
+    assert main.policy.model.obs_shape == [3, 40, 50]
 
 
 def test_runs_keep_what_was_read_off():

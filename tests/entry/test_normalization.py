@@ -3,14 +3,19 @@
 import json
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
 
+from ding import train
 from ding.entry import collect_demo_data, eval, load_policy, serial_pipeline, serial_pipeline_onpolicy
+from ding.entry.run_folder import RunFolder
 from ding.envs import BaseEnvManager, DingEnvWrapper
+from ding.policy import DQNPolicy
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import NaiveRLDataset
 from ding.utils.registry_factory import ENV_REGISTRY
 from tests.entry import fakes
@@ -137,3 +142,131 @@ def test_without_normalization_checkpoints_are_as_before():
 
     serial_pipeline(pair(), env_setting=[make_plain, [{}, {}], [{}, {}]], max_train_iter=4)
     assert "learner" not in torch.load("exp/ckpt/iteration_4.pth.tar", weights_only=True)
+
+
+class Far(gymnasium.Env):
+    """Observations far from 0, of very different sizes; episodes have 6 steps, each worth 50."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.shown(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.shown(), 50.0, self.steps == 6, False, {}
+
+    def shown(self):
+        return (self.np_random.normal(size=2) * [300, 0.01] + [5000, 7]).astype(np.float32)
+
+
+QUICK = {"eval_episodes": 2, "num_envs": 2, "batch_size": 8, "n_sample": 8}
+
+
+def stored(training):
+    """Return the newest statistics that a training has saved."""
+    path = f"{training.folder}/ckpt/iteration_{training.result['train_iter']}.pth.tar"
+    return torch.load(path, weights_only=True)["learner"]["normalization"]
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What policies are shown: stacks of observations by the name of the mode."""
+    seen = {"collect": [], "eval": [], "learn": []}
+    for mode in ("collect", "eval"):
+        act = getattr(DQNPolicy, f"_act_{mode}")
+
+        def watched(self, obs, env_ids, *args, act=act, mode=mode, **kwargs):
+            seen[mode].append(torch.as_tensor(obs).numpy().copy())
+            return act(self, obs, env_ids, *args, **kwargs)
+
+        monkeypatch.setattr(DQNPolicy, f"_act_{mode}", watched)
+    update = DQNPolicy._update
+    monkeypatch.setattr(DQNPolicy, "_update", lambda self, batch: (seen["learn"].append(batch), update(self, batch))[1])
+    return seen
+
+
+@pytest.mark.parametrize("manager", ["base", "subprocess", "async_subprocess", "vector_env"])
+def test_one_switch_normalizes_what_policies_see_in_envs_of_every_manager(manager, shown):
+    training = train("dqn", Far, iterations=9, env_manager=manager, normalize=True, **QUICK)
+    statistics = stored(training)
+    assert sorted(statistics) == ["obs", "return"]
+    steps = training.result["env_step"]
+    assert all(float(moments["size"]) == pytest.approx(steps, abs=4) for moments in statistics.values())
+    np.testing.assert_allclose(statistics["obs"]["mean"], [5000, 7], rtol=0.05)
+    later = np.concatenate(shown["collect"][5:])
+    assert np.abs(later.mean(0)).max() < 0.6 and 0.5 < later.std() < 2
+    assert float(np.max(training.result["eval_value_raw"])) == 300  # the returns of the env
+    assert all(float(batch["reward"].max()) <= 10 for batch in shown["learn"])
+
+
+def test_whoever_uses_a_trained_policy_has_it_see_what_evaluations_show(shown):
+    training = train("dqn", Far, iterations=9, normalize="obs", **QUICK)
+    statistics = stored(training)
+    obs, _ = Far().reset(seed=5)
+    expected = (obs - statistics["obs"]["mean"].numpy()) / np.sqrt(statistics["obs"]["var"].numpy() + 1e-8)
+    last = str(training.result["train_iter"])
+    with load_policy(training.folder, last) as policy:
+        policy.predict(obs)
+        policy.predict_batch(np.stack([obs, obs]))
+    for rows in shown["eval"][-2:]:
+        np.testing.assert_allclose(rows, [expected] * len(rows), rtol=1e-5)
+    shown["eval"].clear()
+    training.evaluate(2, checkpoint=last)
+    rows = np.concatenate(shown["eval"])
+    assert len(rows) == 12 and np.abs(rows).max() < 5
+
+
+def test_the_discount_of_normalized_rewards_is_that_of_the_policy():
+    for policy, settings in (("dqn", {"gamma": 0.5}), ("ppo", {"gamma": 0.8}), ("sac", {"gamma": 0.9})):
+        env = "Pendulum-v1" if policy == "sac" else Far
+        training = train(policy, env, iterations=1, normalize="reward", eval_episodes=1, **settings)
+        compiled = RunFolder(training.folder).compiled
+        assert compiled.env.norm_reward == {"use_norm": True, "reward_discount": settings["gamma"]}
+
+
+def test_a_config_normalizes_by_the_settings_of_the_env():
+    training = train("dqn", Far, iterations=2, config={"env.norm_obs": {"use_norm": True}}, **QUICK)
+    assert list(stored(training)) == ["obs"]
+
+
+@pytest.mark.parametrize("wrong", ["everything", 2])
+def test_another_way_to_normalize_is_refused(wrong):
+    with pytest.raises(ConfigError, match="normalize = "):
+        train("dqn", Far, iterations=1, normalize=wrong, **QUICK)
+
+
+@pytest.mark.parametrize("manager", ["base", "subprocess"])
+def test_a_run_that_normalizes_and_resumes_has_the_same_bits(manager):
+    how = {"normalize": True, "env_manager": manager, "num_envs": 2, "eval_episodes": 1}
+    how["config"] = {
+        "policy.collect.n_sample": 10, "policy.learn.batch_size": 5, "policy.learn.epoch_per_collect": 1,
+    }  # fmt: skip
+    train("ppo", Far, iterations=4, folder="parts", **how)
+    parts = train("ppo", Far, iterations=8, folder="parts", resume=True, **how)
+    whole = train("ppo", Far, iterations=8, folder="whole", **how)
+    states = [torch.load(f"{run.folder}/ckpt/iteration_8.pth.tar", weights_only=True) for run in (parts, whole)]
+    assert all(states[0]["model"][key].equal(value) for key, value in states[1]["model"].items())
+    for name, moments in stored(whole).items():
+        assert all(stored(parts)[name][key].equal(value) for key, value in moments.items())
+
+
+@pytest.mark.slow
+def test_workers_of_a_parallel_training_share_their_statistics():
+    training = train("dqn", Far, env_steps=600, normalize=True, parallel=2, eval_episodes=2, num_envs=2)
+    statistics, steps = stored(training), training.result["env_step"]
+    assert steps * 0.8 < float(statistics["obs"]["size"]) <= steps + 1
+    np.testing.assert_allclose(statistics["obs"]["mean"], [5000, 7], rtol=0.05)
+    best = torch.load(f"{training.folder}/ckpt/ckpt_best.pth.tar", weights_only=True)
+    assert best["last_iter"] == 0 or list(best["learner"]["normalization"]) == ["obs", "return"]
+
+
+def test_a_policy_that_saw_normalized_observations_is_refused_where_they_are_not():
+    training = train("dqn", Far, iterations=2, normalize="obs", folder="run", **QUICK)
+    main, create = training.config
+    del main.env["norm_obs"]
+    with pytest.raises(ConfigError, match="norm_obs"):
+        eval((main, create), load_path="run/ckpt/iteration_2.pth.tar")

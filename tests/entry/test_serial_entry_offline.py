@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from ding.entry import Training, eval, serial_entry_offline, serial_pipeline_bc, serial_pipeline_offline
+from ding.entry import Training, eval, load_policy, serial_entry_offline, serial_pipeline_bc, serial_pipeline_offline
+from ding.envs.env_manager.block import stacked
 from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
@@ -239,6 +240,9 @@ def test_a_run_on_normalized_data_finds_its_shapes_and_is_used_like_any_other(tm
     scaled = {i: torch.from_numpy((row - 2.5) / 0.501).float() for i, row in enumerate(obs)}
     expected = [int(out["action"]) for out in policy.eval_mode.forward(scaled).values()]
     assert np.ravel(training.predict(obs)).tolist() == expected
+    with load_policy("exp") as trained:
+        scaled_again = trained.normalization.scaled(stacked(list(obs))).data
+    np.testing.assert_allclose(scaled_again, [row.tolist() for row in scaled.values()], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -646,7 +646,7 @@ def test_values_by_their_whole_key():
         ({"config": {5: 3}}, r"config = \{5: 3\} is not allowed; it must be a dict of values by dotted key"),
         ({"config": ["seed"]}, r"config = \['seed'\] is not allowed"),
         ({"eps": 0.1}, "policy.other.eps = 0.1 is not allowed; set it to the schedule of epsilon"),
-        ({"norm_obs": True}, "env.norm_obs = True is not allowed; it must be"),
+        ({"norm_obs": True}, "norm_obs = True is not allowed; it must be a dict"),
     ],
 )
 def test_settings_that_are_unknown_or_no_values_are_refused(settings, message):
@@ -744,6 +744,17 @@ def test_the_command_trains_several_seeds():
 
 
 @pytest.mark.parametrize(
+    ("words", "keys"),
+    [(["--normalize"], ["norm_obs", "norm_reward"]), (["--normalize=obs"], ["norm_obs"]), ([], [])],
+)
+def test_the_command_normalizes(words, keys):
+    words = ["dqn", "CartPole-v1", "--train-iter", "1", "--set", "batch_size=8", "--exp-name", "run", *words]
+    result = CliRunner().invoke(cli, ["train", *words, "--set", "env.n_evaluator_episode=1"])
+    assert result.exit_code == 0, result.output
+    assert sorted(key for key in RunFolder("run").compiled.env if key.startswith("norm_")) == keys
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["ppo"], "there is no config file 'ppo'; to train a policy, name its env, too"),
@@ -751,6 +762,7 @@ def test_the_command_trains_several_seeds():
         (["ppo", "CartPole-v1", "--env-steps", "9", "--mode", "serial"], "leave it out"),
         (["ppo", "--num-envs", "2"], "--num-envs needs POLICY ENV"),
         (["ppo", "--parallel", "2"], "--parallel needs POLICY ENV"),
+        (["ppo", "--normalize=obs"], "--normalize needs POLICY ENV"),
         (["ppo", "CartPole-v1", "--set", "env=Acrobot-v1"], "--set env=... is not allowed with a policy and an env"),
         (["ppo", "CartPole-v1", "--set", "stop_value=9"], "has an argument or option of its own, see ding train"),
     ],
@@ -822,6 +834,81 @@ class Largest(Branches):
     action_space = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.float32)
 
 
+class Gallery(Corridor):
+    """Shows an image with its channels last beside numbers far from 0."""
+
+    observation_space = spaces.Dict(
+        image=spaces.Box(0, 255, (12, 10, 3), np.uint8), place=spaces.Box(-1e4, 1e4, (2,), np.float64)
+    )
+
+    def shown(self):
+        image = self.np_random.integers(0, 256, (12, 10, 3), np.uint8)
+        return {"image": image, "place": np.array([self.steps * 1e3, -5.0])}
+
+
+class Photos(Corridor):
+    """Shows images with their channels last."""
+
+    observation_space = Gallery.observation_space["image"]
+
+    def shown(self):
+        return self.np_random.integers(0, 256, (12, 10, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("env", "manager", "shape"),
+    [
+        (Photos, "base", [3, 12, 10]),
+        (Photos, "vector_env", [3, 12, 10]),
+        (Gallery, "base", {"image": [3, 12, 10], "place": 2}),
+    ],
+)
+def test_images_with_their_channels_last_are_turned_and_predict_takes_them_as_they_are(env, manager, shape):
+    training = train("dqn", env, iterations=2, env_manager=manager, **QUICK)
+    assert training.config[0].policy.model.obs_shape == shape and training.config[0].policy.model.scale_ob == 255
+    obs, _ = env().reset(seed=1)
+    with load_policy(training.folder) as policy:
+        turned = np.moveaxis(obs["image"] if isinstance(obs, dict) else obs, -1, 0)
+        expected = policy.predict({**obs, "image": turned} if isinstance(obs, dict) else turned)
+    assert Training.load(training.folder).predict(obs) == expected
+
+
+@pytest.mark.parametrize(
+    ("obs", "word"),
+    [
+        (np.zeros(3, np.float32), "place"),
+        ({}, "place"),
+        ({"place": np.zeros(3)}, r"\(3,\)"),
+        ({"place": np.zeros((2, 2, 2))}, r"\(2, 2, 2\)"),
+        ({"place": np.array(["a", "b"])}, "<U1"),
+    ],
+)
+def test_an_observation_that_the_env_does_not_show_is_refused_in_one_line(obs, word):
+    training = train("dqn", Corridor, iterations=1, folder="corridor", resume=True, **QUICK)
+    with pytest.raises(ValueError, match=word) as error:
+        training.predict(obs)
+    assert "the env shows" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_observations_of_other_kinds_of_numbers_and_with_more_entries_are_taken():
+    training = train("dqn", Corridor, iterations=1, **QUICK)
+    expected = training.predict({"place": np.array([2, 1], np.float32)})
+    for place in (np.array([2, 1]), np.array([2.0, 1.0]), [2, 1]):
+        assert training.predict({"place": place, "more": 3}) == expected
+
+
+def test_entries_of_a_batch_must_have_equally_many_rows():
+    training = train("dqn", Gallery, iterations=1, **QUICK)
+    with pytest.raises(ValueError, match=r"\[2, 3\] rows"):
+        training.predict({"image": np.zeros((2, 12, 10, 3), np.uint8), "place": np.zeros((3, 2))})
+
+
+def test_a_loaded_policy_names_the_shape_that_it_takes():
+    training = train("dqn", "CartPole-v1", iterations=1, **QUICK)
+    with load_policy(training.folder) as policy, pytest.raises(ValueError, match=r"shape 4, not \(5,\)"):
+        policy.predict(np.zeros(5, np.float32))
+
+
 class Half(Branches):
     """Takes float16 numbers."""
 
@@ -866,6 +953,7 @@ EXPORTED = [
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
     ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
     ("ppo", Wide, {}), ("ppo", Largest, {}), ("ppo", Valve, {}), ("dqn", "Pendulum-v1", {**QUICK, "act_bins": 5}),
+    ("ppo", "Pendulum-v1", {"normalize": True}), ("dqn", Gallery, {**QUICK, "normalize": True}),
 ]  # fmt: skip
 
 

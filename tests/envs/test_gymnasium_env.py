@@ -456,8 +456,11 @@ class Screen(gymnasium.Env):
         return self.reset()[0], 1.0, True, False, {}
 
 
-def test_images_are_shown_with_their_channels_first():
-    env = GymnasiumEnv({"env": Screen, "wrappers": ["ding.envs.env.gymnasium_spaces:channels_first"]})
+@pytest.mark.parametrize(
+    "settings", [{"wrappers": ["ding.envs.env.gymnasium_spaces:channels_first"]}, {"channels_first": True}]
+)
+def test_images_are_shown_with_their_channels_first(settings):
+    env = GymnasiumEnv({"env": Screen, **settings})
     env.seed(0)
     obs = env.reset()
     assert env.observation_space == gymnasium.spaces.Box(0, 255, (3, 6, 5), np.uint8)

@@ -198,7 +198,7 @@ def test_a_state_of_another_version_is_refused_in_one_line_that_says_what_to_do(
     StateFolder(tmp_path).write({"a": 1}, {})
     path = _newest(tmp_path)
     path.write_bytes(pack({**unpack(path.read_bytes()), "version": 1}))
-    with pytest.raises(StateError, match="is of version 1, but this package reads version 4; go on with"):
+    with pytest.raises(StateError, match="is of version 1, but this package reads version 5; go on with"):
         StateFolder(tmp_path).read()
 
 

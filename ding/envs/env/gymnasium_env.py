@@ -17,11 +17,12 @@ import numpy as np
 
 from ding.envs.common.gym_compat import space_kind
 from ding.envs.env.base_env import BaseEnvTimestep, EnvOutputError
-from ding.envs.env.gymnasium_spaces import one_float
+from ding.envs.env.gymnasium_spaces import channels_first, one_float
 from ding.envs.env.lazy_env import LazyEnv, record_video, video_prefix
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
+    Rule,
     Setting,
     Settings,
     anything,
@@ -29,6 +30,7 @@ from ding.utils.config_helper import (
     check_values,
     instance_of,
     integer,
+    number,
 )
 from ding.utils.data.nested import FLOAT32_MAX
 from ding.utils.import_helper import import_module
@@ -37,6 +39,21 @@ from ding.utils.references import held_form, is_reference, plain, resolve_refere
 from ding.utils.registry_factory import ENV_REGISTRY
 
 _FLOAT32 = np.dtype(np.float32)
+
+
+def _normalization_of(key: str, rule: Rule) -> Rule:
+    """Return the rule of a section with `use_norm` and, by another rule, `key`; None stands for no section."""
+
+    def check(value: Any) -> str | None:
+        if value is None:
+            return None
+        is_right = isinstance(value, Mapping) and isinstance(value.get("use_norm", False), bool)
+        is_right = is_right and (key not in value or rule(value[key]) is None)
+        return None if is_right else f"a dict of use_norm (True or False) and, optionally, {key}"
+
+    return check
+
+
 SETTINGS = Settings(
     {
         "env_id": Setting(NO_DEFAULT, instance_of(str, optional=True), "Id of the env in gymnasium."),
@@ -55,6 +72,9 @@ SETTINGS = Settings(
         "max_episode_steps": Setting(
             NO_DEFAULT, integer(1, optional=True), "Limit of steps after which an episode is truncated."
         ),
+        "channels_first": Setting(
+            NO_DEFAULT, boolean, "Show images [H, W, C], also within dicts, as [C, H, W], as encoders take them."
+        ),
         "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action space."),
         "act_bins": Setting(
             NO_DEFAULT,
@@ -62,8 +82,21 @@ SETTINGS = Settings(
             "Number of values, evenly spaced within the bounds, that each real-valued action is chosen from: the "
             "action space is a MultiDiscrete.",
         ),
+        "norm_obs": Setting(
+            NO_DEFAULT,
+            _normalization_of("offline_stats", instance_of(Mapping)),
+            "Normalize observations, with `use_norm=True`: by running statistics, or by those of a data set with "
+            "`offline_stats=dict(use_offline_stats=True)`.",
+        ),
+        "norm_reward": Setting(
+            NO_DEFAULT,
+            _normalization_of("reward_discount", number(0, 1)),
+            "Divide rewards by the deviation of the discounted return, with `use_norm=True`; `reward_discount` is by "
+            "default that of the policy.",
+        ),
     }
 )
+NORMALIZATION = ("norm_obs", "norm_reward")  # what rollouts do, and not the env itself
 Wrapper = tuple[Callable[..., Any], dict[str, Any]]
 # Names of the envs that were made: gymnasium warns of an old version, or of bounds that lose precision, for each env
 # of a run, but once is enough.
@@ -100,6 +133,7 @@ class GymnasiumEnv(LazyEnv):
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = cfg
         self._source = GymnasiumSource.from_config(cfg)
+        self.rollout_normalization = cfg  # with `norm_obs` and `norm_reward`
         super().__init__(bool(cfg.get("act_scale", False)), cfg.get("act_bins"))
 
     def step(self, action: Any) -> BaseEnvTimestep:
@@ -246,7 +280,9 @@ class GymnasiumSource:
             raise ConfigError(f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env")
         if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
             env = factory_of(env)
-        wrappers = (*(_read_wrapper(entry) for entry in cfg.get("wrappers", ())), *_normalization(cfg))
+        wrappers = tuple(_read_wrapper(entry) for entry in cfg.get("wrappers", ()))
+        if cfg.get("channels_first"):
+            wrappers += ((channels_first, {}),)
         return cls(env_id, env, kwargs, wrappers, cfg.get("max_episode_steps"))
 
     @property
@@ -419,32 +455,6 @@ def _name_of(env: Any) -> str:
 
 def _is_factory(env: Any) -> bool:
     return isinstance(env, type) or (callable(env) and not hasattr(env, "step"))
-
-
-def _normalization(cfg: Mapping[str, Any]) -> list[Wrapper]:
-    """Return a list of the wrapper that normalizes observations like a data set's; empty unless `norm_obs` is set."""
-    norm = cfg.get("norm_obs") or {}
-    if not isinstance(norm, Mapping):
-        raise ConfigError(
-            f"env.norm_obs = {norm!r} is not allowed; it must be {{'use_norm': True, 'offline_stats': ...}}, which "
-            "normalizes observations by the mean and deviation of a data set"
-        )
-    stats = norm.get("offline_stats") or {}
-    if not (norm.get("use_norm") and stats.get("use_offline_stats")):
-        return []
-    if "mean" not in stats or "std" not in stats:
-        raise ConfigError(
-            "env (type gymnasium): norm_obs.offline_stats lacks mean and std; serial_pipeline_offline writes them there"
-        )
-    return [(_scale_observations, {"mean": np.asarray(stats["mean"]), "std": np.asarray(stats["std"])})]
-
-
-def _scale_observations(env: Any, mean: np.ndarray, std: np.ndarray) -> Any:
-    from gymnasium.spaces import Box
-    from gymnasium.wrappers import TransformObservation
-
-    space = Box(-np.inf, np.inf, env.observation_space.shape, np.float32)
-    return TransformObservation(env, lambda obs: ((obs - mean) / std).astype(np.float32), space)
 
 
 def factory_of(env: Any) -> Callable[[], Any]:

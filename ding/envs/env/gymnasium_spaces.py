@@ -10,7 +10,15 @@ import numpy as np
 import torch
 
 from ding.envs.common.common_function import affine_transform
-from ding.envs.common.gym_compat import first_choice, is_gymnasium_env, map_space, space_kind, spaces_like
+from ding.envs.common.gym_compat import (
+    entries_of,
+    first_choice,
+    is_gymnasium_env,
+    map_space,
+    members_of,
+    space_kind,
+    spaces_like,
+)
 from ding.envs.env.base_env import EnvOutputError
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import is_mapping, is_treetensor, map_leaves, parts_of, rebuilt
@@ -346,6 +354,8 @@ def _tuple_adapter(space: Any, adapters: list[ActionAdapter]) -> ActionAdapter:
 def channels_first(env: Any) -> Any:
     """Wrap an env with images [H, W, C] so that it shows them as [C, H, W], as encoders take them.
 
+    Of a dict of observations, this applies to the entries whose last axis has 1, 3 or 4 channels.
+
     Example:
         >>> import gymnasium
         >>> env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
@@ -355,10 +365,10 @@ def channels_first(env: Any) -> Any:
     """
     from gymnasium.wrappers import TransformObservation
 
-    shown_as = env.observation_space
-    low, high = (np.moveaxis(bound, -1, 0) for bound in (shown_as.low, shown_as.high))
-    space = type(shown_as)(low, high, dtype=shown_as.dtype)
-    return TransformObservation(env, _moved, space)
+    space = env.observation_space
+    # A dict space sorts its entries; those of an observation follow it.
+    turned = map_space(_turned_space, space) if entries_of(space) is not None else _with_channels_first(space)
+    return TransformObservation(env, lambda obs: turn_images(obs, space), turned)
 
 
 def flat_actions(env: Any) -> Any:
@@ -370,5 +380,64 @@ def flat_actions(env: Any) -> Any:
     return TransformAction(env, lambda action: np.reshape(action, shaped.shape), space)
 
 
-def _moved(image: Any) -> Any:
-    return np.ascontiguousarray(np.moveaxis(image, -1, 0))
+def turn_images(obs: Any, space: Any, is_entry: bool = False) -> Any:
+    """Return an observation of `space`, or a batch of them, as `channels_first` shows it.
+
+    Args:
+        obs: arrays or tensors [..., H, W, C], or dicts of them.
+        is_entry: whether it is an entry of a dict.
+    """
+    members = entries_of(space)
+    if members is not None:
+        return {key: turn_images(part, members[key], True) if key in members else part for key, part in obs.items()}
+    if is_entry and not has_channels_last(space):
+        return obs
+    if isinstance(obs, torch.Tensor):
+        return obs.movedim(obs.ndim - 1, obs.ndim - 3)  # ONNX takes no negative axes
+    return np.ascontiguousarray(np.moveaxis(obs, -1, -3))
+
+
+def has_channels_last(space: Any) -> bool:
+    """Return whether a space looks like images [H, W, C] with 1, 3 or 4 channels."""
+    shape: tuple[int, ...] = space.shape if space_kind(space) == "Box" else ()
+    return len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 2, 3, 4)
+
+
+def _turned_space(space: Any) -> Any:
+    return _with_channels_first(space) if has_channels_last(space) else space
+
+
+def _with_channels_first(space: Any) -> Any:
+    low, high = (np.moveaxis(bound, -1, 0) for bound in (space.low, space.high))
+    return type(space)(low, high, dtype=space.dtype)
+
+
+def fitted_observation(obs: Any, space: Any, is_batch: bool = False, path: str = "the observation") -> Any:
+    """Return an observation as arrays of the dtypes of `space`, float32 for float64, without further entries.
+
+    Args:
+        is_batch: whether all arrays have an axis in front, [B, *shape].
+
+    Raises:
+        ValueError: an entry is missing, or has another shape or kind of numbers than the space.
+    """
+    members = members_of(space) if space_kind(space) in ("Dict", "Tuple") else None
+    if members is not None:
+        parts = dict(parts_of(obs))
+        if missing := [key for key in members if key not in parts]:
+            raise ValueError(f"{path} lacks {missing}; the env shows {space}")
+        fitted = [
+            fitted_observation(parts[key], member, is_batch, f"{path}[{key!r}]") for key, member in members.items()
+        ]
+        return dict(zip(members, fitted, strict=True)) if space_kind(space) == "Dict" else tuple(fitted)
+    shape, dtype = getattr(space, "shape", None), np.dtype(getattr(space, "dtype", None) or np.float32)
+    if shape is None:
+        return as_observation(obs)
+    array = np.asarray(obs)
+    is_fit = array.ndim - is_batch == len(shape) and array.shape[int(is_batch) :] == tuple(shape)
+    if not is_fit or array.dtype.kind not in ("iubf" if dtype.kind == "f" else "iub"):
+        raise ValueError(
+            f"{path} has shape {array.shape} and dtype {array.dtype}; the env shows {dtype} of shape {tuple(shape)}, "
+            "or a batch with one axis in front"
+        )
+    return as_observation(array if array.dtype.kind == dtype.kind else array.astype(dtype))

@@ -22,14 +22,11 @@ from ding.envs.common.gym_compat import library_of
 from ding.envs.env.base_env import EnvOutputError
 from ding.envs.env_manager.block import DictBlocks, StackedFormat, is_done
 from ding.envs.env_manager.env_state import (
-    ENV_CALLS,
     RECENT,
     EnvSeeds,
     EpisodeLog,
-    Normalization,
     Restored,
     Seeds,
-    attribute_of,
     is_equal,
     load_space_state,
     own_copy,
@@ -37,6 +34,7 @@ from ding.envs.env_manager.env_state import (
     save_env,
     space_state,
 )
+from ding.envs.env_manager.normalization import ENV_CALLS, Normalization, attribute_of
 from ding.utils.config_helper import (
     NO_DEFAULT,
     Configurable,
@@ -183,7 +181,6 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
         self._env_episode_count = np.zeros(self._env_num, np.int64)
-        self._normalization = Normalization()
         self._may_normalize = True  # assumed until the envs are queried, once for each launch
         self._trust_pickle: bool | None = None  # None: no states are wanted
         # The input of each env, if states are enabled, and the lists that its actions are appended to.
@@ -197,6 +194,10 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         self._env_ref = self._env_fn[0]()
         self._observation_space, self._action_space, self._reward_space = _spaces_of(self._env_ref)
         self._envs = self._stand_ins()
+        section = attribute_of(self._env_ref, "rollout_normalization")
+        self._normalization = Normalization(section, self._env_num)
+        if self._normalization.is_for_rollouts:
+            self.normalization = self._normalization
 
     @property
     def env_num(self) -> int:
@@ -459,7 +460,7 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
             self._call_each("put_moments", self._normalization.moments, False)
 
     def normalization_state(self) -> dict[str, Any]:
-        """Return the statistics that `sync_normalization` has gathered, as tensors; empty if there are none."""
+        """Return the statistics that `sync_normalization` or rollouts have gathered, as tensors; maybe none."""
         return self._normalization.state_dict()
 
     def load_normalization(self, state: Mapping[str, Any], is_frozen: bool = False) -> None:
@@ -470,11 +471,23 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
 
         Raises:
             AssertionError: the manager is closed.
+            ConfigError: the statistics are of observations that are not normalized here.
         """
         self._check_open()
-        self._normalization.load_state_dict(state, is_frozen)
+        self._normalization.adopt(state, is_frozen)
         if state:
             self._call_each("put_moments", self._normalization.moments, is_frozen)
+
+    def take_normalization(self) -> dict[str, Any]:
+        """Return the statistics since the last call, in plain values, to be added to those of other managers.
+
+        They are kept from the first call on.
+
+        Raises:
+            AssertionError: the manager is closed.
+        """
+        self.sync_normalization()
+        return self._normalization.take_gathered()
 
     @property
     def why_inexact(self) -> str:
@@ -513,8 +526,7 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
             "states": [state.name for state in self._env_states.values()],
             "obs": {env_id: [copy.deepcopy(obs)] for env_id, obs in self._ready_obs.items() if can_pack(obs)},
             "reset_param": {i: param for i, param in self._reset_param.items() if can_pack(param)},
-            "normalization": self._normalization.state_dict(),
-            "is_frozen": self._normalization.is_frozen,
+            "normalization": self._normalization.running_state(),
             "action_space": space_state(self._action_space),
         }
 
@@ -538,7 +550,7 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         self.version += 1
         self.moves += 1
         self._reset_param.update(state["reset_param"])
-        self._normalization.load_state_dict(state["normalization"], state["is_frozen"])
+        self._normalization.load_running_state(state["normalization"])
         load_space_state(self._action_space, state["action_space"])
         problems = {}
         for env_id, restored in self._restore_envs(state["envs"]).items():

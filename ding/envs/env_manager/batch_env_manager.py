@@ -12,6 +12,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding.envs.common.gym_compat import bounds_of, first_choice, space_kind
+from ding.envs.env.gymnasium_env import NORMALIZATION, SETTINGS
 from ding.envs.env.gymnasium_spaces import action_scaler, float32_space, policy_space, reward_space_of, to_float32
 from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
 from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
@@ -23,7 +24,7 @@ from ding.utils.default_helper import one_time_warning
 from ding.utils.references import plain
 
 # Settings of an env section that make an env other than the one the simulator makes.
-_FOREIGN = ("env", "kwargs", "wrappers", "act_bins", "norm_obs", "env_wrapper")
+_FOREIGN = ("env", "kwargs", "wrappers", "channels_first", "act_bins", "env_wrapper")
 # Settings of an env manager whose envs are stepped and may fail each by itself.
 _OF_SINGLE_ENVS = ("max_retry", "retry_waiting_time", "retry_type", "step_timeout", "reset_timeout")
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -32,8 +33,9 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 class PooledEnv:
     """Stand-in for an env inside a simulator; it only states the spaces."""
 
-    def __init__(self, name: str, observation_space: Any, action_space: Any) -> None:
+    def __init__(self, name: str, observation_space: Any, action_space: Any, section: Mapping[str, Any]) -> None:
         self._name = name
+        self.rollout_normalization = section
         self.observation_space = float32_space(observation_space)
         self.action_space = action_space
         self.reward_space = reward_space_of(self)
@@ -146,12 +148,14 @@ class BatchEnvManager(BaseEnvManager):
         self._is_asked = False  # it has been asked for another one
         self._sent_seeds: int | list[int] | None = None
         self._is_reseeded = False
-        given: Any = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
-        section: Mapping[str, Any] = given if is_mapping(given) else {}
+        section: Any = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
+        section = section if is_mapping(section) else {}
+        check_values({key: section[key] for key in NORMALIZATION if key in section}, "env", SETTINGS.rules())
         act_scale = bool(section.get("act_scale", False))
         try:
             name, shown, action_space = self._prepare(merged, section)
-            super().__init__([partial(PooledEnv, name, shown, policy_space(action_space, act_scale))] * count, cfg)
+            make_env = partial(PooledEnv, name, shown, policy_space(action_space, act_scale), section)
+            super().__init__([make_env] * count, cfg)
             self._actions = ActionBatches(action_space, act_scale)
         except BaseException:
             self._end_simulator()

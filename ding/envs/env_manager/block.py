@@ -18,6 +18,9 @@ from ding.envs.env.base_env import BaseEnvTimestep
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
 from ding.utils.default_helper import make_key_as_identifier, remove_illegal_item
 
+if TYPE_CHECKING:
+    from ding.envs.env_manager.normalization import Normalization
+
 BoolArray = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]
 
@@ -277,9 +280,11 @@ class DictBlocks:
         moves: an array [E], how often each env was reset or sent an action since the manager was made. It reveals what
             other callers did: if the number of an env is unexpected, it was reset if its episode number is, too;
             otherwise it was stepped.
+        normalization: what rollouts normalize the observations and rewards of the envs by; None for nothing.
     """
 
     moves: IntArray
+    normalization: Normalization | None = None
 
     if TYPE_CHECKING:
 

@@ -23,7 +23,8 @@ from ding.envs.common.gym_compat import members_of, space_kind
 from ding.envs.env.base_env import BaseEnvTimestep, EnvOutputError
 from ding.envs.env_manager.base_env_manager import call_with_timeout, no_timestep
 from ding.envs.env_manager.block import is_abnormal, is_done
-from ding.envs.env_manager.env_state import ENV_CALLS, EnvSeed, EpisodeLog, Restored, restore_env, save_env
+from ding.envs.env_manager.env_state import EnvSeed, EpisodeLog, Restored, restore_env, save_env
+from ding.envs.env_manager.normalization import ENV_CALLS
 from ding.utils.child_helper import KILL, allow_children, die_with, forget_secrets, reset_inherited, set_death_signal
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.utils.shm_buffer import ShmBuffer, ctype_of

@@ -1,4 +1,4 @@
-"""State of envs: their seeds, their shared statistics, and their running episodes.
+"""State of envs: their seeds, and their running episodes.
 
 A running episode continues in another process by the result of `get_state` if the env has `get_state` and `set_state`;
 else by its pickle, if pickles are trusted; else by its seed, the random generators that it held before its reset, and
@@ -11,7 +11,7 @@ import copy
 import logging
 import pickle
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple
@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ding.envs.env_wrappers.normalize_wrappers import RunningMeanStd, RunningNormWrapper
+from ding.envs.env_manager.normalization import ENV_CALLS, attribute_of, env_layers
+from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Node, Table, columns_of, node_items, pack
 from ding.utils.log_helper import shown
@@ -31,7 +32,6 @@ from ding.utils.object_state import (
     set_generator_state,
 )
 from ding.utils.random_generators import held_generators_state, load_held_generators_state
-from ding.utils.running_stats import Moments
 
 _logger = logging.getLogger("ding")
 # Actions kept singly before they become a column, which takes longer than copying them.
@@ -163,96 +163,6 @@ class EnvSeeds:
         else:
             raise TypeError(f"seed = {seed!r} is not allowed; give an int, a list of them or {{env_id: int}}")
         return {env_id: EnvSeed(index(value), index(value), dynamic, env_id) for env_id, value in given.items()}
-
-
-# The statistics of wrappers that normalize, one for all envs of a manager. Two functions run in the process of an env:
-# a manager collects the statistics that each env has gathered, and gives each env the sum. That takes two requests to
-# each env for each round of collecting, and none if no env has such a wrapper.
-
-
-def take_moments(env: Any) -> dict[str, Moments]:
-    """Return the statistics that each wrapper has gathered since the last call, by its name."""
-    return {name: wrapper.take_moments() for name, wrapper in _named_normalizers(env)}
-
-
-def put_moments(env: Any, moments: Mapping[str, Sequence[Any]], is_frozen: bool) -> None:
-    """Give the wrappers the statistics under their names; a wrapper that gets none keeps its own."""
-    for name, wrapper in _named_normalizers(env):
-        if name in moments:
-            wrapper.put_moments(Moments(*moments[name]), is_frozen)
-
-
-# An object that has every attribute would have no innermost env.
-_DEEPEST = 64
-
-ENV_CALLS: dict[str, Callable[..., Any]] = {"take_moments": take_moments, "put_moments": put_moments}
-
-
-def env_layers(env: Any) -> Iterator[Any]:
-    """Yield `env` and the envs that it wraps, the outermost first."""
-    for _ in range(_DEEPEST):
-        yield env
-        inner = attribute_of(env, "env")
-        env = attribute_of(env, "_env") if inner is None else inner  # a BaseEnv keeps its inner env private
-        if env is None:
-            return
-
-
-def attribute_of(obj: Any, name: str) -> Any:
-    """Return an attribute; None if there is none, or if reading it fails, as it may before the first reset."""
-    try:
-        return getattr(obj, name, None)
-    except Exception:  # a property of a foreign object may raise anything
-        return None
-
-
-def _named_normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:
-    """Yield `(name, wrapper)` of wrappers that share statistics, outermost first; a name is the class and a number."""
-    numbers: Counter[str] = Counter()
-    for layer in env_layers(env):
-        if isinstance(layer, RunningNormWrapper) and layer.keep_statistics is not False:
-            kind = type(layer).__name__
-            yield f"{kind}{numbers[kind]}", layer
-            numbers[kind] += 1
-
-
-class Normalization:
-    """The statistics that the wrappers of all envs of a manager have gathered.
-
-    Attributes:
-        moments: the statistics by the names of the wrappers.
-        is_frozen: whether the statistics no longer change.
-    """
-
-    def __init__(self) -> None:
-        self.moments: dict[str, Moments] = {}
-        self.is_frozen = False
-
-    def merge(self, gathered: Sequence[Mapping[str, Moments]]) -> None:
-        """Add the statistics of the envs, in their order."""
-        for moments_by_name in gathered:
-            for name, moments in moments_by_name.items():
-                total = RunningMeanStd(shape=moments.mean.shape)
-                if name in self.moments:
-                    total.moments = self.moments[name]
-                if moments.size:
-                    total.merge(*moments)
-                self.moments[name] = total.moments
-
-    def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
-        """Return the statistics as float64 tensors."""
-        return {
-            name: {key: torch.as_tensor(value, dtype=torch.float64) for key, value in moments._asdict().items()}
-            for name, moments in self.moments.items()
-        }
-
-    def load_state_dict(self, state_dict: Mapping[str, Mapping[str, torch.Tensor]], is_frozen: bool) -> None:
-        """Restore a state of `state_dict`; frozen statistics no longer change."""
-        self.is_frozen = is_frozen
-        self.moments = {
-            name: Moments(parts["mean"].numpy().copy(), parts["var"].numpy().copy(), float(parts["size"]))
-            for name, parts in state_dict.items()
-        }
 
 
 class ReplayError(Exception):

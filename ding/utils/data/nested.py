@@ -142,6 +142,18 @@ def leaves_by_path(tree: Any, path: str = "", join: Callable[[str, Any], str] = 
         yield path, tree
 
 
+def map_by_path(function: Callable[[str, Any], Any], tree: Any, path: str) -> Any:
+    """Return a tree with `function` of the path and the value of each leaf; keys follow `path`, behind dots.
+
+    Example:
+        >>> map_by_path(lambda path, leaf: f"{path}={leaf}", {"a": 1, "b": (2,)}, "x")
+        {'a': 'x.a=1', 'b': ('x.b.0=2',)}
+    """
+    if not is_container(tree):
+        return function(path, tree)
+    return rebuilt(tree, [map_by_path(function, part, f"{path}.{key}") for key, part in parts_of(tree)])
+
+
 def has_nan(leaf: Any) -> bool:
     """Return whether a number, array or tensor is or holds a NaN."""
     return _HAS_NAN[type(leaf)](leaf)  # type: ignore[no-any-return]

@@ -19,6 +19,7 @@ from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_sectio
 from ding.utils.log_helper import build_logger
 from ding.utils.system_helper import exist_operator_server
 from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
+from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import pack_batches, split, unpack_batches
 from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail
 from ding.worker.transport.http_transport import WorkerSlave
@@ -369,7 +370,8 @@ class GroupRun:
         if len(batches) > self._capacity:
             raise ValueError(f"the learners requested {self._capacity} batches at most, but got {len(batches)}")
         by_learner = zip(*(split(batch, self._sizes) for batch in batches), strict=True)
-        tasks = [_learn_task(t.handle, parts) for t, parts in zip(self._learners, by_learner, strict=True)]
+        more = {key: task[key] for key in (NORMALIZATION,) if key in task}
+        tasks = [{**_learn_task(t.handle, parts), **more} for t, parts in zip(self._learners, by_learner, strict=True)]
         for learner, reply in zip(self._learners, self._ask(tasks), strict=True):
             learner.capacity -= len(batches)
             learner.take_infos(reply)

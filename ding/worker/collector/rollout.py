@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
+from ding.envs.env_manager.normalization import Normalization
 from ding.torch_utils.thread_count import fitting_count, threads
-from ding.utils.data.samples import IntArray, map_node, node_rows
+from ding.utils.data.samples import IntArray, Node, map_node, node_rows
 from ding.utils.object_state import SavedAttributes
 from ding.utils.time_helper import PULSE
 from ding.worker.collector.actor import Actor
@@ -73,6 +74,7 @@ class CustomManagerBlocks(DictBlocks):
     def __init__(self, env: Any) -> None:
         self._env = env
         self._numbers = env if isinstance(env, DictBlocks) else None  # tells the numbers of episodes
+        self.normalization = None if self._numbers is None else self._numbers.normalization
         self._returned: dict[int, Any] = {}  # the last observations, by env in mid-episode
         self._episodes: IntArray = np.zeros(env.env_num, np.int64)
         self.moves = np.zeros(env.env_num, np.int64)
@@ -160,11 +162,14 @@ class Rollout(SavedAttributes):
         self._env = env
         self._foreign = CustomManagerBlocks(env)
         self._blocks: Any = self._foreign
+        self._normalization = self._foreign.normalization or Normalization(env_num=env.env_num)
         self._info = info
         self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
         self._version: Any = None
         self._stepped = 0  # envs, in this run
-        self._last: Batch | None = None  # the observations returned last, which are finite
+        # The observations returned last, which are finite: as the envs show them, and as they are recorded.
+        self._shown: Node = None
+        self._last: Batch | None = None
         self._acted: tuple[Batch, PolicyOutput] | None = None
         self._lost_rounds = 0  # in a row, in which other callers moved all envs while the policy acted
         # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
@@ -312,10 +317,7 @@ class Rollout(SavedAttributes):
         if before_act is not None:
             before_act()
         acting = ready if chosen is ready.env_ids else _part_of(ready, chosen)
-        obs = self._last
-        if obs is None or obs.node is not acting.obs or obs.env_ids != chosen:
-            obs = Batch(chosen, acting.obs)
-            obs.check_finite("the observation", self._steps)
+        obs = self._obs_of(acting)
         self._episodes[acting.ids] = acting.episodes
         np.copyto(self._moves, self._blocks.moves)
         self._moves[acting.ids] += 1
@@ -333,6 +335,15 @@ class Rollout(SavedAttributes):
             self._step(obs, output, actions, start)
         if chosen is not ready.env_ids:
             self._ready = None  # there are others
+
+    def _obs_of(self, acting: Ready) -> Batch:
+        """Return the observations to act on, normalized if they are to be, and count them."""
+        obs = self._last
+        if obs is None or self._shown is not acting.obs or obs.env_ids != acting.env_ids:
+            Batch(acting.env_ids, acting.obs).check_finite("the observation", self._steps)
+            obs = Batch(acting.env_ids, self._normalization.first_scaled(acting.obs))
+        self._normalization.gather(acting.obs)
+        return obs
 
     def _rows_to_step(self, acting: Ready) -> list[int]:
         """Return the rows of the envs that still show what the policy acted on; report the others, which were moved.
@@ -433,12 +444,14 @@ class Rollout(SavedAttributes):
             obs = obs.of_envs(step.env_ids)
         if not step.env_ids:
             return
-        next_obs = Batch(step.env_ids, step.obs)
         number = self._steps + 1
-        next_obs.check_finite("the observation", number)
+        Batch(step.env_ids, step.obs).check_finite("the observation", number)
+        Batch(step.env_ids, step.reward).check_finite("the reward", number)
+        self._shown = step.obs
+        step.obs = self._normalization.scaled(step.obs)
+        step.reward = self._normalization.scaled_rewards(step.reward, step.ids, step.ends)
+        self._last = next_obs = Batch(step.env_ids, step.obs)
         steps = Steps(step, obs, output, next_obs)
-        steps.rewards.check_finite("the reward", number)
-        self._last = next_obs
         for on_steps in self._of_steps:
             on_steps(steps)
         seconds = (perf_counter() - start) / len(step.env_ids)
@@ -504,5 +517,6 @@ class Rollout(SavedAttributes):
         """Forget the running episode of this env; its next observation begins another."""
         self._stale.discard(env_id)
         self._pending.pop(env_id, None)
+        self._normalization.begin_episode(env_id)
         self._steps[env_id] = 0
         self._seconds[env_id] = 0.0

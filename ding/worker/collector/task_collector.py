@@ -14,7 +14,7 @@ import numpy.typing as npt
 from easydict import EasyDict
 
 from ding.envs.env.base_env import get_vec_env_setting
-from ding.envs.env_manager.base_env_manager import create_env_manager
+from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager
 from ding.utils.config_helper import (
     NO_DEFAULT,
     Setting,
@@ -44,6 +44,7 @@ from ding.worker.collector.collect_limits import warn_short_fragments
 from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, TaskEpisodes, episode_return
 from ding.worker.collector.trajectory import INF, TrajectoryRecorder
+from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import encode_chunk
 
 Row = dict[str, Any]
@@ -431,10 +432,14 @@ class TaskCollector(BaseParallelCollector):
     def _load(self, path: Any, state: State) -> None:
         """Load the weights of `path` into its policies, between two rounds; one that does not learn loads them once."""
         is_first = self._start_s is None
+        if NORMALIZATION in state and isinstance(self._env_manager, BaseEnvManager):
+            self._env_manager.load_normalization(state[NORMALIZATION], is_frozen=self._eval_flag)
+            if is_first:
+                self._env_manager.reset()  # what `launch` has shown is not normalized
         for player, policy in enumerate(self._of_policies(self._policy)):
             if self._policy_paths[player] != path or not (is_first or self._learning[player]):
                 continue
-            weights = dict(state)
+            weights = {key: value for key, value in state.items() if key != NORMALIZATION}
             iteration = int(weights.pop("iter"))
             policy.load_state_dict(weights)
             self._policy_iters[player] = iteration
@@ -502,6 +507,7 @@ class TaskCollector(BaseParallelCollector):
 
     def _play(self) -> None:
         self._start_s = perf_counter()
+        self._take_normalization()
         super()._play()
         if not (self._has_told_end or self._stopping.is_set()):  # there was nothing to play
             self._tell()
@@ -524,7 +530,14 @@ class TaskCollector(BaseParallelCollector):
     def _tell(self) -> None:
         self._has_told_end = bool(self._env_manager.done)
         info = {"get_info_time": time(), "collector_done": self._has_told_end, **self.progress()}
-        self.send_metadata(info)
+        self.send_metadata({**info, **self._take_normalization()})
+
+    def _take_normalization(self) -> dict[str, Any]:
+        """Return what an info says of the statistics that the envs have gathered since the last one."""
+        if self._eval_flag or not isinstance(self._env_manager, BaseEnvManager):
+            return {}
+        gathered = self._env_manager.take_normalization()
+        return {NORMALIZATION: gathered} if gathered else {}
 
     def progress(self) -> dict[str, Any]:
         return {

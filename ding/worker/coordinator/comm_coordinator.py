@@ -11,6 +11,7 @@ from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.base_parallel_commander import Task
 from ding.worker.coordinator.operator_server import OperatorWorkers
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
+from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import chunks_of, from_text, pack_batches
 from ding.worker.transport.transport import (
     COLLECTOR,
@@ -75,6 +76,7 @@ class TaskRun:
         is_ending: whether the coordinator ends all tasks.
         number: the number of the task, from which a collector derives its seeds.
         silence_limit_s: how long the task may make no progress; 0 for no limit.
+        normalization: returns the statistics of all collectors, which a learner is told when they have changed.
     """
 
     def __init__(
@@ -86,7 +88,10 @@ class TaskRun:
         is_ending: Callable[[], bool],
         number: int | None = None,
         silence_limit_s: float = 0.0,
+        normalization: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
+        self._normalization = normalization
+        self._told: Mapping[str, Any] = {}
         self.worker, self.task, self._number = worker, task, number
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
         self._demand: dict[str, Any] | None = None  # a learner's request, from its last answer
@@ -167,7 +172,7 @@ class TaskRun:
     def _learn(self) -> bool:
         demand, self._demand = self._demand, None
         if demand is None:
-            demand = self._send(LEARNER_GET_DATA)
+            demand = self._send(LEARNER_GET_DATA, **self._news())
             if self._take_infos(demand):
                 return True
         self._check_silence(demand, "made no iteration, though it has data,")
@@ -179,10 +184,15 @@ class TaskRun:
             return False
         if not self.worker.is_batched:
             return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
-        reply = self._send(LEARNER_LEARN, **pack_batches(batches), demand=True)
+        reply = self._send(LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
         if "batch_num" in reply:  # otherwise it must be asked
             self._demand = reply
         return self._take_infos(reply)
+
+    def _news(self) -> dict[str, Any]:
+        """Return what the learner has not been told of the statistics of the collectors."""
+        known, self._told = self._told, self._normalization()
+        return {} if self._told == known else {NORMALIZATION: self._told}
 
     def _check_silence(self, reply: Mapping[str, Any], what: str) -> None:
         """Check that the task makes progress, by the worker's clock: time in which it was not asked does not count.
@@ -256,6 +266,7 @@ class CommCoordinator:
 
     Attributes:
         workers: connected and lost workers.
+        normalization: the statistics of all collectors, in plain values, for learners.
         operator: an operator that brings further workers, or None.
         connector: the coordinator's end of the transport.
 
@@ -276,6 +287,7 @@ class CommCoordinator:
         self._threads = DaemonThreads()
         self._lock = threading.Lock()
         self._ending = threading.Event()
+        self.normalization: Mapping[str, Any] = {}
         self.operator = self._make_operator() if cfg.get("operator_server") else None
 
     def _make_operator(self) -> OperatorWorkers:
@@ -374,7 +386,8 @@ class CommCoordinator:
             number = worker.given[is_eval]
             worker.given[is_eval] += 1
         limits_s = self._cfg["task_timeout"], self._cfg.get("task_silence_s", 0.0)
-        run = TaskRun(worker, task, self._callback_fn, limits_s[0], self._ending.is_set, number, limits_s[1])
+        silence_s, statistics = limits_s[1], lambda: self.normalization
+        run = TaskRun(worker, task, self._callback_fn, limits_s[0], self._ending.is_set, number, silence_s, statistics)
         with self._lock:
             if self._ending.is_set():
                 return False

@@ -12,6 +12,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.envs.env_manager.normalization import Normalization, moments_of_state
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -25,6 +26,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
+from ding.utils.data.nested import plain
 from ding.utils.data.samples import part_of
 from ding.utils.log_helper import build_logger
 from ding.worker.coordinator.base_parallel_commander import Task, create_parallel_commander
@@ -34,6 +36,7 @@ from ding.worker.coordinator.run_monitor import Progress, RunMonitor, failure_te
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
 from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
+from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import DATA_ID
 from ding.worker.transport.stores import StorageError
 from ding.worker.transport.transport import (
@@ -170,7 +173,8 @@ class Coordinator(Configurable):
         )
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
         self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
-        self.parts: dict[str, Any] = {}
+        self._normalization = Normalization()
+        self.parts: dict[str, Any] = {NORMALIZATION: self._normalization}
         self._storage_errors = 0  # the number of errors since the last samples
         for path, page in status_pages(self.status).items():
             self._comm_coordinator.connector.serve_page(path, page)
@@ -232,6 +236,7 @@ class Coordinator(Configurable):
             self._comm_coordinator.start()
             self._scheduler.count_spare_collectors()
             self._run_state.take_up()
+            self._share_normalization()
             self._scheduler.start()
         except BaseException:
             self.close()
@@ -336,10 +341,18 @@ class Coordinator(Configurable):
         """Process the progress of a collector; return whether its task is done."""
         if not self._is_known(task_id, "an info"):
             return False
+        data = dict(data)
+        gathered = data.pop(NORMALIZATION, {})
         self._monitor.take_collector_info(task_id, data)
         with self._scheduler.lock:
+            if gathered:
+                self._normalization.merge([{name: moments_of_state(parts) for name, parts in gathered.items()}])
+                self._share_normalization()
             self._commander.update_collector_info(task_id, data)
             return bool(self._commander.judge_collector_finish(task_id, data))
+
+    def _share_normalization(self) -> None:
+        self._comm_coordinator.normalization = plain(self._normalization.state_dict())
 
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
         """Note the number of env steps of a collector's task, possibly in the middle of an episode."""

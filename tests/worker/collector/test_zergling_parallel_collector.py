@@ -725,3 +725,29 @@ def test_the_step_limit_of_an_evaluation_is_for_each_episode_and_can_be_lifted(s
     assert limited.get_finish_info()["step_count"] == 140
     unlimited = play(Sent(weights(7)), lengths=(70, 1), is_eval=True, max_episode_steps=None)
     assert unlimited.get_finish_info()["step_count"] == 71
+
+
+@pytest.fixture
+def normalizing(monkeypatch):
+    """Have rollouts normalize the observations of the envs."""
+    section = {"norm_obs": {"use_norm": True}}
+    monkeypatch.setattr(parallel_fakes.TaskEnv, "rollout_normalization", section, raising=False)
+
+
+def test_a_collector_reports_the_statistics_that_it_gathered(normalizing, sent):
+    play(sent, lengths=(3, 2))
+    gathered = [info["normalization"]["obs"] for info in sent.of("info") if "normalization" in info]
+    assert sum(part["size"] for part in gathered) == 5
+    # The observations that it acted on are [env, episode, step].
+    sums = sum(part["size"] * torch.tensor(part["mean"]) for part in gathered)
+    assert sums.tolist() == pytest.approx([2, 0, 4])
+
+
+def test_an_evaluation_normalizes_by_the_statistics_of_its_weights_and_reports_none(normalizing):
+    state = {"obs": {"mean": torch.tensor([1.0]), "var": torch.tensor([4.0]), "size": torch.tensor(9.0)}}
+    sent = Sent({**weights(7), "normalization": state})
+    collector = play(sent, lengths=(2,), is_eval=True)
+    seen = torch.tensor([[float(x) for x in row] for rows in collector.policy.seen for row in rows.values()])
+    # [env, episode, step] less 1, by 2; episode 1 is the one that begins once the statistics are there.
+    assert seen.tolist() == [[-0.5, 0.0, -0.5], [-0.5, 0.0, 0.0]]
+    assert all("normalization" not in info for info in sent.of("info"))

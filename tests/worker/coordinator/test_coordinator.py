@@ -614,6 +614,19 @@ def test_averages_of_a_learner_are_passed_on_and_not_shown_to_the_commander(make
     assert passed == [rows] and infos == [{"learner_step": 3}, {"learner_step": 4}]
 
 
+def test_statistics_of_all_collectors_are_added_up_for_learners_and_saved(make):
+    coordinator, told = make(), []
+    coordinator._commander.update_collector_info = lambda task_id, info: told.append(info)
+    coordinator._task_state["t"] = TaskState("t")
+    for mean in (1.0, 3.0):
+        gathered = {"normalization": {"obs": {"mean": [mean], "var": [0.0], "size": 1000}}}
+        coordinator.deal_with_collector_judge_finish("t", {**info(), **gathered})
+    total = coordinator._comm_coordinator.normalization["obs"]
+    assert total == {"mean": [pytest.approx(2.0)], "var": [pytest.approx(1.0)], "size": pytest.approx(2000)}
+    assert told == [info(), info()]
+    assert coordinator.parts["normalization"].state_dict()["obs"]["mean"].tolist() == total["mean"]
+
+
 def test_unknown_buffers_are_told_and_give_nothing(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")

@@ -4,12 +4,15 @@ import copy
 import os
 import threading
 
+import numpy as np
 import pytest
 
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
-from ding.utils.msgpack_helper import pack
+from ding.utils.data.nested import plain
+from ding.utils.msgpack_helper import can_pack, pack
 from ding.utils.registry_factory import COMMANDER_REGISTRY
+from ding.utils.running_stats import Moments
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker import Coordinator
 from ding.worker.coordinator.buffer_set import BufferSet
@@ -209,6 +212,17 @@ def test_parts_of_a_run_go_on_with_it(make):
     other.parts["one_of_its_own"] = Part()
     other.load_state_dict(first.state_dict())
     assert other.parts["one_of_its_own"].value == 0
+
+
+def test_statistics_of_the_collectors_go_on_with_the_run(make):
+    first, second = make([], []), make([], [])
+    first._normalization.merge([{"obs": Moments(np.array([3.0, 4.0]), np.array([1.0, 2.0]), 50)}])
+    state = first.state_dict()
+    assert can_pack(state)
+    second.load_state_dict(state)
+    second.start()
+    shared = second._comm_coordinator.normalization["obs"]
+    assert shared == plain(first._normalization.state_dict())["obs"] and shared["size"] == pytest.approx(50, rel=1e-4)
 
 
 @pytest.mark.differs(

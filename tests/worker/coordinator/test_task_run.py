@@ -129,6 +129,17 @@ def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
     assert data == [first, {**first, "data_index": 1}]
 
 
+def test_a_learner_is_told_the_statistics_of_collectors_when_they_have_changed():
+    link, side = ScriptedLink(*[demand(0)] * 3, TaskFailed("w", "t", {"message": "over"})), Side()
+    states = iter([{}, {"obs": {"size": 1}}, {"obs": {"size": 1}}, {"obs": {"size": 2}}])
+    worker = Worker("learner", "learner0", link, {"gpu": 1, "batched": True})
+    task = {"task_id": "t", "buffer_id": "b"}
+    run = TaskRun(worker, task, side, 7.0, side.is_ending, normalization=lambda: next(states))
+    with pytest.raises(TaskFailed):
+        run.run()
+    assert [sent.get("normalization") for sent in link.sent] == [None, {"obs": {"size": 1}}, None, {"obs": {"size": 2}}]
+
+
 def test_workers_that_do_not_know_batches_are_not_asked_for_them():
     run, link = run_of("collector", Side(), {}, {}, is_batched=False)
     run.start()

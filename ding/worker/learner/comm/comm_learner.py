@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
+from ding.envs.env_manager.normalization import Normalization
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, integer, number
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, Rows
 from ding.worker.learner.comm.learner_session import (
@@ -51,6 +53,13 @@ class LearnerRun(NamedTuple):
     ids: dict[str, Any]
     saver: ResumeSaver
     group: Group | None
+
+    def take_normalization(self, task: Mapping[str, Any]) -> None:
+        """Take the statistics of the collectors in a message, for the next checkpoints and weights."""
+        if NORMALIZATION in task:
+            statistics = Normalization()
+            statistics.load_state_dict(task[NORMALIZATION])
+            self.learner.ckpt_extra[NORMALIZATION] = statistics.state_dict()
 
 
 def _ports(value: Any) -> str | None:
@@ -165,6 +174,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
 
     def _get_data_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()
+        run.take_normalization(task)
         if not task.get("batched"):
             return {**self.deal_with_get_data(), **run.ids}
         return self._progress(run)
@@ -183,6 +193,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
 
     def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()
+        run.take_normalization(task)
         if "batches" not in task:
             return {"info": self.deal_with_learner_learn(task["data"]), **run.ids}
         queue = run.session.queue

@@ -14,7 +14,7 @@ from ding.torch_utils.checkpoint_helper import refuse_nan
 from ding.utils.config_helper import integer, number
 from ding.utils.data.nested import plain
 from ding.worker.learner.base_learner import BaseLearner, LoadedBatches
-from ding.worker.learner.checkpoint import plain_state
+from ding.worker.learner.checkpoint import NORMALIZATION, plain_state
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.comm_worker import WorkerQueue, task_fail
@@ -580,6 +580,8 @@ class SendPolicyHook(LearnerHook):
     def _send(self, engine: Any) -> None:
         state = engine.policy.state_dict()
         weights = {"model": state["model"], **{key: state[key] for key in _FOR_COLLECTORS if key in state}}
+        if NORMALIZATION in engine.ckpt_extra:
+            weights[NORMALIZATION] = engine.ckpt_extra[NORMALIZATION]
         refuse_nan(weights, f"at train_iter {engine.last_iter.val}")
         is_written = engine.send_policy({**weights, "iter": engine.last_iter.val})
         if is_written is False:  # a user's `send_policy` may return None

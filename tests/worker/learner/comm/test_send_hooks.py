@@ -53,6 +53,13 @@ def test_what_collectors_need_of_a_policy_besides_its_weights_is_sent_along(lear
     assert learner.sent == [{"model": {"w": 1.5}, "iter": 0, **needed}]
 
 
+def test_statistics_of_the_collectors_are_sent_along(learner):
+    learner.ckpt_extra = {"task_id": "t", "normalization": {"obs": {"size": 3.0}}}
+    learner.register_hook(after_iter())
+    learner.train([{}, {}])
+    assert learner.sent == [{"model": {"w": 1.5}, "iter": 0, "normalization": {"obs": {"size": 3.0}}}]
+
+
 def test_weights_that_could_not_be_written_are_sent_again_some_seconds_later(learner, clock):
     learner.send_policy = lambda state: learner.sent.append(state) or len(learner.sent) > 2
     learner.register_hook(after_iter(send_policy_freq=3))
