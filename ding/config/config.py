@@ -19,6 +19,7 @@ from ding.config.main_settings import (
     check_main,
     check_sections,
     check_seed,
+    value_at,
 )
 from ding.config.read import (  # noqa: F401 - all are found here, as those of `save`
     Config,
@@ -546,7 +547,9 @@ def _main_section(user: EasyDict, create: EasyDict, of_system: list[UnknownKey],
     _count_episodes(main)
     if "unroll_len" in main.policy:
         main.policy.collect.unroll_len = main.policy.unroll_len
-    main.env = EasyDict(by_name(main.env))  # workers get it in messages
+    main.env = EasyDict(by_name(main.env))  # workers get it in messages, and the schedule
+    if callable(schedule := value_at(main, "policy.learn.lr_scheduler")):
+        main.policy.learn.lr_scheduler = by_name(schedule)
     return main
 
 

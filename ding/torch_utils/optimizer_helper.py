@@ -437,8 +437,8 @@ def lr_schedule_rule(value: Any) -> str | None:
     if is_allowed:
         return None
     return (
-        "'linear', an importable function of the remaining progress or its name module:function, a dict of the type of a "
-        "torch scheduler and its arguments, a dict of epoch_num and min_lr_lambda, or None"
+        "'linear', an importable function of the remaining progress or its name module:function, a dict of the type of "
+        "a torch scheduler and its arguments, a dict of epoch_num and min_lr_lambda, or None"
     )
 
 
