@@ -437,9 +437,8 @@ def lr_schedule_rule(value: Any) -> str | None:
     if is_allowed:
         return None
     return (
-        "'linear', a function at the top level of a module that maps the remaining progress of the run, from 1 to 0, "
-        "to a factor of the learning rate, or its name as module:function, a dict of the type of a scheduler in "
-        "torch.optim.lr_scheduler and its arguments, a dict of epoch_num and min_lr_lambda, or None"
+        "'linear', an importable function of the remaining progress or its name module:function, a dict of the type of "
+        "a torch scheduler and its arguments, a dict of epoch_num and min_lr_lambda, or None"
     )
 
 

@@ -37,7 +37,7 @@ def ding(*words):
     ("words", "folders"),
     [
         (["--seed", "0", "2", "1"], {0: "own_seed0", 2: "own_seed2", 1: "own_seed1"}),
-        (["-s", "3", "-s", "3", "4"], {3: "own_seed3", 4: "own_seed4"}),
+        (["-s", "3", "-s", "5", "4"], {3: "own_seed3", 5: "own_seed5", 4: "own_seed4"}),
         (["--seed", "1", "2", "--exp-name", "mine"], {1: "mine_seed1", 2: "mine_seed2"}),
         (["--seed", "1", "2", "--exp-name", "mine/"], {1: "mine_seed1", 2: "mine_seed2"}),
         (["--seed", "1", "2", "--set", "exp_name=set"], {1: "set_seed1", 2: "set_seed2"}),

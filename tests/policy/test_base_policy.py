@@ -318,3 +318,19 @@ def test_a_policy_of_ones_own_with_a_command_mode_is_no_export_of_the_package():
     subprocess.run(
         [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
+
+
+def test_a_gpu_may_be_named_and_must_exist(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    placed = []
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: placed.append(device))
+    for cuda in (True, "cuda:0", "cuda:1"):
+        DQNPolicy(make_config(cuda=cuda), enable_field=["eval"])
+    assert placed == ["cuda:0", "cuda:0", "cuda:1"]
+    with pytest.raises(ConfigError, match="cuda:2"):
+        DQNPolicy(make_config(cuda="cuda:2"), enable_field=["eval"])
+    with pytest.raises(ConfigError, match="multi_gpu"):
+        DQNPolicy(make_config(cuda="cuda:1", multi_gpu=True), enable_field=["learn"])
+    with pytest.raises(ConfigError, match="name of a GPU"):
+        DQNPolicy(make_config(cuda="gpu"), enable_field=["eval"])

@@ -245,3 +245,8 @@ def test_the_config_runs_with_the_command_mode_too(tmp_path, monkeypatch):
     policy = serial_pipeline((main, create), max_train_iter=1)
     assert isinstance(policy, BehaviourCloningCommandModePolicy)
     assert all(parameter.isfinite().all() for parameter in policy._model.parameters())
+
+
+def test_two_schedules_of_the_learning_rate_are_refused():
+    with pytest.raises(ConfigError, match="lr_decay"):
+        make_policy(learn__lr_decay=True, learn__lr_scheduler="linear")

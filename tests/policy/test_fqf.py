@@ -98,8 +98,3 @@ def test_a_frozen_encoder_has_a_norm_of_zero_and_the_rest_learns():
     before = policy._model.head.Q[1][0].weight.clone()
     assert policy.learn_mode.forward(make_batch(6))["total_norm_encoder"] == 0
     assert not torch.equal(policy._model.head.Q[1][0].weight, before)
-
-
-def test_a_schedule_of_one_rate_is_refused():
-    with pytest.raises(ValueError, match="learn.lr_scheduler"):
-        make_fqf(learn__lr_scheduler={"epoch_num": 2, "min_lr_lambda": 0.1})

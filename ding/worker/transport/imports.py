@@ -12,10 +12,10 @@ from ding.utils.references import REFERENCE, is_reference
 _KEY, _TRUST, _FOLDER = "import_names", "trust_pickle", "exp_name"
 _OWN_PACKAGE = "ding."
 # Gym and gymnasium import `module` for the env id `module:Name-v0`, or `module:Name`. Under these keys any text with a
-# colon is taken for an id; within the sections `env` and `model` any `module:Name` is, and elsewhere only one with a
-# version.
+# colon is taken for an id; in these sections any `module:Name` is, as the name of a class or function; elsewhere only
+# one with a version.
 _ID_KEYS = frozenset(("env_id", "env_name", "id"))
-_ID_SECTIONS = ("env", "model")
+_REFERENCE_SECTIONS = frozenset(("env", "model", "lr_scheduler"))
 _ID_WITH_VERSION = re.compile(r"([^:/\s]+):[^:\s]*-v\d+")
 _ID = re.compile(r"([^:/\s]+):(?!//|\d*$)[^:\s]+")
 # The keys of files that a learner loads before it trains.
@@ -111,7 +111,7 @@ def _is_own(name: str) -> bool:
 def named_imports(content: Any) -> Iterator[Any]:
     """Yield the modules under `import_names` and those before the colon of env ids, anywhere in `content`.
 
-    What the saved form or a section `env` or `model` names as `module:name` is yielded whole, too.
+    What the saved form or a section `env`, `model` or `lr_scheduler` names as `module:name` is yielded whole, too.
     """
     for names in _values(content, _KEY):
         yield from _listed(names)
@@ -127,7 +127,7 @@ def named_load_paths(content: Any) -> list[str]:
 def _modules_of_ids(content: Any, key: Any = None, pattern: re.Pattern[str] = _ID_WITH_VERSION) -> Iterator[str]:
     if isinstance(content, Mapping):
         for name, value in content.items():
-            yield from _modules_of_ids(value, name, _ID if name in _ID_SECTIONS else pattern)
+            yield from _modules_of_ids(value, name, _ID if name in _REFERENCE_SECTIONS else pattern)
     elif isinstance(content, (list, tuple)):
         for value in content:
             yield from _modules_of_ids(value, key, pattern)

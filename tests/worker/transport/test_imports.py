@@ -28,6 +28,7 @@ from ding.worker.transport.imports import (
         {"env": {"games": [{"family": "evil.deep:space/Name"}]}},
         {"env": {"game": "evil-module:3D"}},
         {"env": [{"games": ["evil:space/Name-v0"]}]},
+        {"policy": {"learn": {"lr_scheduler": "evil:function"}}},
     ],
 )
 def test_modules_that_are_not_allowed_are_refused_wherever_they_are_named(task):
