@@ -16,6 +16,7 @@ from gymnasium import spaces
 from ding.config.save import to_source
 from ding.utils.config_helper import ConfigError
 from ding.utils.references import held_form, plain, reference_to, resolved, saved_form, why_unnamed
+from ding.utils.state_folder import flat_config
 
 
 class Side(enum.Enum):
@@ -100,3 +101,10 @@ def test_what_has_no_name_stays_as_it_is_and_says_why():
     ):
         assert saved_form([value])[0] is value and reference_to(value) is None
         assert why in why_unnamed(value)
+
+
+def test_a_config_of_a_state_is_the_same_by_names_and_by_values():
+    env = {"func": abs, "kind": Side.LEFT, "make": (Cost, {"weights": np.ones(2)}), "whole": partial(pow, mod=2)}
+    assert flat_config({"env": env}) == flat_config({"env": saved_form(env)})
+    assert flat_config({"env": env}) != flat_config({"env": {**env, "func": max}})
+    assert flat_config({"env": {"env": Cost}}) == flat_config({"env": {"env": reference_to(Cost)}})
