@@ -92,13 +92,9 @@ def test_what_has_no_name_stays_as_it_is_and_says_why():
     def local():
         """A function of this function."""
 
-    fraction, function = fractions.Fraction(1, 2), lambda: 0
-    for value, why in (
-        (function, "lambda"),
-        (local, "within"),
-        (fraction, "Fraction"),
-        (Place(1, 2)._asdict, "method"),
-    ):
+    array, fraction, function = np.array([None]), fractions.Fraction(1, 2), lambda: 0
+    reasons = [(function, "lambda"), (local, "within"), (fraction, "Fraction"), (array, "object")]
+    for value, why in (*reasons, (Place(1, 2)._asdict, "method")):
         assert saved_form([value])[0] is value and reference_to(value) is None
         assert why in why_unnamed(value)
 
