@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from ding.config.config import compile_config_parallel, compile_known
 from ding.config.read import read_config_directly
 from ding.config.save import CREATE_SECTIONS
-from ding.entry.pipeline import read_pair, with_command_mode
+from ding.entry.pipeline import read_configs, read_pair, with_command_mode
 from ding.entry.run_folder import Path
 from ding.envs.common.gym_compat import sample_legal
 from ding.envs.env import env_implementation_check as checks
@@ -41,10 +40,9 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
     Raises:
         Exception: the config cannot be compiled.
     """
-    content = read_config_directly(str(path))
-    if "system_config" in content:
-        main, create = EasyDict(copy.deepcopy(content[MAIN])), EasyDict(with_command_mode(content[CREATE]))
-        compiled = compile_config_parallel(main, create, content["system_config"], save_cfg=False).main
+    if "system_config" in read_config_directly(str(path)):
+        main, create, system = read_configs(str(path), 3)
+        compiled = compile_config_parallel(main, with_command_mode(create), system, save_cfg=False).main
         defaults: list[tuple[str, Mapping[str, Any]]] = []
     else:
         main, create = read_pair(str(path))

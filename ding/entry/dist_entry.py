@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import os
@@ -19,7 +18,6 @@ from easydict import EasyDict
 
 from ding.config.config import compile_config_parallel
 from ding.config.main_settings import value_at
-from ding.config.read import read_config_with_system
 from ding.config.save import save_config_py, save_packed_config
 from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
 from ding.entry.checks import UNLIMITED, complete_model, set_limits
@@ -36,7 +34,7 @@ from ding.entry.dist_config import (
     worker_class,
     write_mark,
 )
-from ding.entry.pipeline import with_command_mode
+from ding.entry.pipeline import read_configs, with_command_mode
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
@@ -253,7 +251,7 @@ def dist_prepare_config(
     """
     set_pkg_seed(seed, use_cuda=False)
     given = coordinator_port, learner_port, collector_port
-    main, create, system = copy.deepcopy(read_config_with_system(filename))
+    main, create, system = read_configs(filename, 3)
     if exp_name is not None:
         main["exp_name"] = exp_name
     dist = check_dist(system.pop("dist", {}))

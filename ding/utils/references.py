@@ -105,8 +105,10 @@ def _call_of(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any], Mapp
 def why_unnamed(value: Any) -> str:
     """Return why `saved_form` leaves `value` as it is."""
     name = getattr(value, "__qualname__", None)
+    if isinstance(value, np.ndarray):
+        return f"arrays of dtype {value.dtype} cannot be saved"
     if not callable(value) or not isinstance(name, str):
-        return f"an object of the class {type(value).__qualname__} is no data"
+        return f"objects of the class {type(value).__qualname__} cannot be saved"
     if "<lambda>" in name:
         return "a lambda has no name"
     if "<locals>" in name:

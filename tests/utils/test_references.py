@@ -16,6 +16,7 @@ from gymnasium import spaces
 from ding.config.save import to_source
 from ding.utils.config_helper import ConfigError
 from ding.utils.references import held_form, plain, reference_to, resolved, saved_form, why_unnamed
+from ding.utils.state_folder import flat_config
 
 
 class Side(enum.Enum):
@@ -91,12 +92,15 @@ def test_what_has_no_name_stays_as_it_is_and_says_why():
     def local():
         """A function of this function."""
 
-    fraction, function = fractions.Fraction(1, 2), lambda: 0
-    for value, why in (
-        (function, "lambda"),
-        (local, "within"),
-        (fraction, "Fraction"),
-        (Place(1, 2)._asdict, "method"),
-    ):
+    array, fraction, function = np.array([None]), fractions.Fraction(1, 2), lambda: 0
+    reasons = [(function, "lambda"), (local, "within"), (fraction, "Fraction"), (array, "object")]
+    for value, why in (*reasons, (Place(1, 2)._asdict, "method")):
         assert saved_form([value])[0] is value and reference_to(value) is None
         assert why in why_unnamed(value)
+
+
+def test_a_config_of_a_state_is_the_same_by_names_and_by_values():
+    env = {"func": abs, "kind": Side.LEFT, "make": (Cost, {"weights": np.ones(2)}), "whole": partial(pow, mod=2)}
+    assert flat_config({"env": env}) == flat_config({"env": saved_form(env)})
+    assert flat_config({"env": env}) != flat_config({"env": {**env, "func": max}})
+    assert flat_config({"env": {"env": Cost}}) == flat_config({"env": {"env": reference_to(Cost)}})

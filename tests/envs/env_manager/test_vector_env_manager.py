@@ -47,6 +47,18 @@ def counting(mode="NextStep", lengths=LENGTHS, seed=None, **more):
     return manager
 
 
+NAME = "tests.envs.env_manager.counting_vector_env:CountingVectorEnv"
+
+
+@pytest.mark.parametrize("make", [NAME, {"__reference__": NAME}], ids=["name", "saved"])
+def test_a_vector_env_is_found_by_its_name(make):
+    kwargs = {"mode": "NextStep", "lengths": LENGTHS}
+    with create_env_manager(
+        {"type": "vector_env", "vector_env": make, "kwargs": kwargs, "env_num": 4}, None
+    ) as manager:
+        assert isinstance(manager._simulator, CountingVectorEnv) and manager.env_num == 4
+
+
 def play(manager, rounds, act=lambda ids, t: (ids + t) % 10):
     """By env the episodes, as lists of (obs, action, reward, next obs, terminated, truncated, info)."""
     episodes = {}

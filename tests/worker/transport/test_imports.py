@@ -29,6 +29,8 @@ from ding.worker.transport.imports import (
         {"env": {"game": "evil-module:3D"}},
         {"env": [{"games": ["evil:space/Name-v0"]}]},
         {"policy": {"learn": {"lr_scheduler": "evil:function"}}},
+        {"env": {"kwargs": {"cost": {"__reference__": "evil:cost", "args": []}}}},
+        {"policy": {"model": [{"activation": {"__reference__": "evil:Act"}}]}},
     ],
 )
 def test_modules_that_are_not_allowed_are_refused_wherever_they_are_named(task):
