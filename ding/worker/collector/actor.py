@@ -142,8 +142,10 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
         for key, is_fit in _FITS.items():
             value = output.columns.get(key)
             if type(value) is torch.Tensor:  # numpy is faster for a few numbers
-                value = value.float().numpy(force=True) if value.is_floating_point() else None
-            if not all(map(is_fit, leaves(value))):
+                fits = not value.is_floating_point() or is_fit(value.float().numpy(force=True))
+            else:
+                fits = value is None or all(map(is_fit, leaves(value)))
+            if not fits:
                 _refuse_rows(output.dicts(), key)
         batch = output.columns.get("action")
         if type(batch) is torch.Tensor and batch.ndim > 0:

@@ -20,7 +20,7 @@ from ding.utils.data.samples import IntArray, map_node, node_rows
 from ding.utils.object_state import SavedAttributes
 from ding.utils.time_helper import PULSE
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, is_same
+from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, check_finite, is_same
 
 # Rounds in a row that other callers may spoil.
 MAX_LOST_ROUNDS = 1000
@@ -315,7 +315,7 @@ class Rollout(SavedAttributes):
         obs = self._last
         if obs is None or obs.node is not acting.obs or obs.env_ids != chosen:
             obs = Batch(chosen, acting.obs)
-            obs.check_finite("the observation", self._steps)
+            check_finite("the observation", obs.node, chosen, self._steps)
         self._episodes[acting.ids] = acting.episodes
         np.copyto(self._moves, self._blocks.moves)
         self._moves[acting.ids] += 1
@@ -435,9 +435,9 @@ class Rollout(SavedAttributes):
             return
         next_obs = Batch(step.env_ids, step.obs)
         number = self._steps + 1
-        next_obs.check_finite("the observation", number)
+        check_finite("the observation", step.obs, step.env_ids, number)
+        check_finite("the reward", step.reward, step.env_ids, number)
         steps = Steps(step, obs, output, next_obs)
-        steps.rewards.check_finite("the reward", number)
         self._last = next_obs
         for on_steps in self._of_steps:
             on_steps(steps)
