@@ -159,7 +159,9 @@ class GymnasiumEnv(LazyEnv):
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         begun = self._env.reset(seed=seed, options=options)
         if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-            raise EnvOutputError(f"{self!r}: reset() of the env returned a {type(begun).__name__}; return (obs, info)")
+            raise EnvOutputError(
+                f"{self!r}: reset() returned {shown(begun)}, of type {type(begun).__name__}; return (observation, info)"
+            )
         return begun[0]
 
     def _attach(self, env: Any) -> None:
