@@ -32,7 +32,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.data.nested import FLOAT32_MAX
 from ding.utils.import_helper import import_module
-from ding.utils.log_helper import shown
+from ding.utils.log_helper import in_one_line, shown
 from ding.utils.references import is_reference, resolve_reference
 from ding.utils.registry_factory import ENV_REGISTRY
 
@@ -160,7 +160,7 @@ class GymnasiumEnv(LazyEnv):
         begun = self._env.reset(seed=seed, options=options)
         if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
             raise EnvOutputError(
-                f"{self!r}: reset() returned {shown(begun)}, of type {type(begun).__name__}; return (observation, info)"
+                f"{self!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; return (observation, info)"
             )
         return begun[0]
 

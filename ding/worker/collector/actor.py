@@ -15,6 +15,7 @@ from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.nested import has_nan, is_finite, is_mapping, leaves
+from ding.utils.log_helper import in_one_line
 from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env, not_finite_name
 
@@ -172,7 +173,7 @@ def _refuse_rows(output: Mapping[int, Any], key: str) -> None:
         wrong = next((leaf for leaf in leaves(value) if not _FITS[key](leaf)), None)
         if wrong is not None:
             raise FloatingPointError(
-                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {value!r}; the observation is "
+                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {in_one_line(value)}; the observation is "
                 "finite, so look for NaN and infinities in the policy's parameters (lower the learning rate, clip "
                 "gradients) and for huge observations"
             )

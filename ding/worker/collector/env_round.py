@@ -35,6 +35,7 @@ from ding.utils.data.nested import (
     rebuilt,
 )
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
+from ding.utils.log_helper import in_one_line
 
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
 
@@ -381,7 +382,7 @@ def check_finite(what: str, node: Node, env_ids: Sequence[int], steps: IntArray)
         env_id = env_ids[row]
         raise FloatingPointError(
             f"{what}{path} of env {env_id} holds {not_finite_name(leaf)} at step {steps[env_id]} of its episode: "
-            f"{node_rows(node)[row]!r}"
+            f"{in_one_line(node_rows(node)[row])}"
         )
 
 

@@ -149,6 +149,12 @@ def test_an_infinity_names_the_env_the_place_and_the_step(first, second, place):
         check_finite("the observation", batch.node, batch.env_ids, STEPS)
 
 
+def test_a_large_observation_is_shown_in_one_line():
+    node = batch_of([np.full((84, 84), np.inf)]).node
+    with pytest.raises(FloatingPointError, match=r"^.{1,400}$"):
+        check_finite("the observation", node, [0], STEPS)
+
+
 @pytest.mark.parametrize("item", [np.full(2, 3e38, np.float32), np.full(2, -3e38), torch.full((2,), 3e38), 3e38, 1])
 def test_the_largest_numbers_are_finite(item):
     check_finite("the observation", batch_of([item, item]).node, [0, 1], STEPS)
