@@ -160,7 +160,8 @@ class GymnasiumEnv(LazyEnv):
         begun = self._env.reset(seed=seed, options=options)
         if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
             raise EnvOutputError(
-                f"{self!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; return (observation, info)"
+                f"{self!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; "
+                "return (observation, info)"
             )
         return begun[0]
 

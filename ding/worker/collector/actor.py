@@ -173,9 +173,9 @@ def _refuse_rows(output: Mapping[int, Any], key: str) -> None:
         wrong = next((leaf for leaf in leaves(value) if not _FITS[key](leaf)), None)
         if wrong is not None:
             raise FloatingPointError(
-                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {in_one_line(value)}; the observation is "
-                "finite, so look for NaN and infinities in the policy's parameters (lower the learning rate, clip "
-                "gradients) and for huge observations"
+                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {in_one_line(value)}; the "
+                "observation is finite, so look for NaN and infinities in the policy's parameters (lower the learning "
+                "rate, clip gradients) and for huge observations"
             )
 
 
