@@ -152,12 +152,12 @@ class _Ding(click.Group):
 
 def _is_about_input(error: Exception) -> bool:
     """Return whether the error is about the user's input or disk, and not about code such as an env or a policy."""
-    from ding.envs.env.base_env import EnvOutputError
     from ding.utils import import_helper
     from ding.utils.config_helper import ConfigError
 
-    kinds = ConfigError, EnvOutputError
-    if isinstance(error, kinds + (import_helper.MissingPackageError,)) or isinstance(error.__cause__, kinds):
+    envs = sys.modules.get("ding.envs.env.base_env")  # it loads torch, but without it no env has returned anything
+    kinds = (ConfigError,) if envs is None else (ConfigError, envs.EnvOutputError)
+    if isinstance(error, (*kinds, import_helper.MissingPackageError)) or isinstance(error.__cause__, kinds):
         return True
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return _own_module(error).startswith("ding.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -124,7 +123,7 @@ def _make(name: str) -> BaseEnv:
     module, colon, attribute = name.partition(":")
     if not colon or "/" in name or "-v" in attribute:
         try:
-            env = GymnasiumEnv({"env_id": name, "wrappers": [_with_checked_results]})
+            env = GymnasiumEnv({"env_id": name})
             env.observation_space  # noqa: B018  creates the env, which reports an unknown id
             return env
         except Exception as e:  # gymnasium and envs raise many kinds for an id that they cannot make
@@ -135,39 +134,7 @@ def _make(name: str) -> BaseEnv:
         raise ConfigError(f"there is no env {name!r}: {e}") from e
     if isinstance(cls, type) and issubclass(cls, BaseEnv):
         return cls({})
-    return GymnasiumEnv({"env": cls, "wrappers": [_with_checked_results]})
-
-
-def _with_checked_results(env: Any) -> Any:
-    """Wrap a gymnasium env, so that a wrong form of what `reset` or `step` returns raises an AssertionError."""
-    import gymnasium
-
-    class CheckedResults(gymnasium.Wrapper):
-        def reset(self, **kwargs: Any) -> Any:
-            result = self.env.reset(**kwargs)
-            _require_form("reset", result, ("observation", "info"))
-            return result
-
-        def step(self, action: Any) -> Any:
-            result = self.env.step(action)
-            _require_form("step", result, ("observation", "reward", "terminated", "truncated", "info"))
-            return result
-
-    return CheckedResults(env)
-
-
-def _require_form(method: str, result: Any, members: tuple[str, ...]) -> None:
-    wanted = f"return ({', '.join(members)})"
-    if not isinstance(result, tuple):
-        raise AssertionError(f"{method}() returned {_short(result)}, of type {type(result).__name__}; {wanted}")
-    if len(result) != len(members):
-        raise AssertionError(f"{method}() returned {len(result)} values, {_short(result)}; {wanted}")
-    if not isinstance(result[-1], dict):
-        raise AssertionError(f"the info of {method}() is {_short(result[-1])}; return a dict, which may be empty")
-
-
-def _short(value: Any) -> str:
-    return textwrap.shorten(shown(value), 100)
+    return GymnasiumEnv({"env": cls})
 
 
 def _check_seed(env: Any) -> None:

@@ -17,7 +17,6 @@ from easydict import EasyDict
 from ding.config.read import read_config_directly
 from ding.config.save import split_config
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.nested import map_leaves
 from ding.utils.file_helper import atomic_write
 from ding.utils.log_helper import only_shows
 from ding.utils.metric_sinks import append_lines
@@ -288,7 +287,11 @@ def mean_return(info: Any) -> float:
 
 def _json_value(value: Any) -> Any:
     """Return plain data with None for NaN and infinities, which JSON does not know."""
-    return map_leaves(lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf, value)
+    if isinstance(value, Mapping):
+        return {key: _json_value(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_json_value(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ import logging
 import numbers
 import os
 import sys
+import textwrap
 import threading
 import time
 import weakref
@@ -56,6 +57,11 @@ def shown(obj: Any, text_of: Callable[[Any], str] = repr) -> str:
     with only_shows(f"showing a {name}"):
         return text_of(obj)
     return f"<{name}>"
+
+
+def in_one_line(obj: Any) -> str:
+    """Return `shown(obj)` in one line of at most 200 characters."""
+    return textwrap.shorten(shown(obj), 200)
 
 
 @contextlib.contextmanager

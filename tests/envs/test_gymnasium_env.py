@@ -166,9 +166,7 @@ def test_an_info_that_is_no_dict_is_refused(info, monkeypatch):
 @pytest.mark.parametrize("begun", [np.zeros(2), (np.zeros(2),), {"x": 1}])
 def test_a_reset_that_returns_no_pair_is_refused(begun, monkeypatch):
     monkeypatch.setattr(ProbeEnv, "reset", lambda self, **_: begun)
-    with pytest.raises(
-        TypeError, match=rf"reset\(\) of the env returned a {type(begun).__name__}; return \(obs, info\)"
-    ):
+    with pytest.raises(TypeError, match=rf"type {type(begun).__name__}; return \(observation, info\)"):
         probe()
 
 

@@ -24,8 +24,8 @@ class EnvOutputError(TypeError, ValueError):
         if not is_ours or "unpack" not in str(error):
             return None
         return cls(
-            f"{shown(env)}: step() has to return the five values (observation, reward, terminated, truncated, info), "
-            f"where gym's old form has (observation, reward, done, info): {error}"
+            f"{shown(env)}: step() has to return (observation, reward, terminated, truncated, info), five values where "
+            f"gym's old form has (observation, reward, done, info): {error}"
         )
 
 

@@ -34,7 +34,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.data.nested import FLOAT32_MAX
 from ding.utils.import_helper import import_module
-from ding.utils.log_helper import shown
+from ding.utils.log_helper import in_one_line, shown
 from ding.utils.references import held_form, is_reference, plain, resolve_reference, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
 
@@ -193,7 +193,10 @@ class GymnasiumEnv(LazyEnv):
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         begun = self._env.reset(seed=seed, options=options)
         if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-            raise EnvOutputError(f"{self!r}: reset() of the env returned a {type(begun).__name__}; return (obs, info)")
+            raise EnvOutputError(
+                f"{self!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; "
+                "return (observation, info)"
+            )
         return begun[0]
 
     def _attach(self, env: Any) -> None:

@@ -22,7 +22,7 @@ from ding.envs.common.gym_compat import (
 from ding.envs.env.base_env import EnvOutputError
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import is_mapping, is_treetensor, map_leaves, parts_of, rebuilt
-from ding.utils.log_helper import shown
+from ding.utils.log_helper import in_one_line
 
 _FLOAT64 = np.dtype(np.float64)
 _INT64 = np.dtype(np.int64)
@@ -96,7 +96,7 @@ def _array_in(space: Any, obs: Any) -> np.ndarray | None:
 
 
 def _misfit(obs: Any, wanted: str, env: Any, path: str) -> EnvOutputError:
-    found = f"of the shape {obs.shape} and dtype {obs.dtype}" if isinstance(obs, np.ndarray) else shown(obs)
+    found = f"of the shape {obs.shape} and dtype {obs.dtype}" if isinstance(obs, np.ndarray) else in_one_line(obs)
     return EnvOutputError(f"{env!r} returned an observation{path} {found}; its space wants {wanted}")
 
 
@@ -134,7 +134,7 @@ def one_float(reward: Any) -> float:
     """
     array = np.asarray(reward)
     if array.size != 1 or array.dtype.kind not in "iubf":
-        raise EnvOutputError(f"the environment returned the reward {reward!r}; it must be one number")
+        raise EnvOutputError(f"the environment returned the reward {in_one_line(reward)}; it must be one number")
     return float(array.item())
 
 

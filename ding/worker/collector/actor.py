@@ -15,6 +15,7 @@ from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.nested import has_nan, is_finite, is_mapping, leaves
+from ding.utils.log_helper import in_one_line
 from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env, not_finite_name
 
@@ -142,8 +143,10 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
         for key, is_fit in _FITS.items():
             value = output.columns.get(key)
             if type(value) is torch.Tensor:  # numpy is faster for a few numbers
-                value = value.float().numpy(force=True) if value.is_floating_point() else None
-            if not all(map(is_fit, leaves(value))):
+                fits = not value.is_floating_point() or is_fit(value.float().numpy(force=True))
+            else:
+                fits = value is None or all(map(is_fit, leaves(value)))
+            if not fits:
                 _refuse_rows(output.dicts(), key)
         batch = output.columns.get("action")
         if type(batch) is torch.Tensor and batch.ndim > 0:
@@ -170,9 +173,9 @@ def _refuse_rows(output: Mapping[int, Any], key: str) -> None:
         wrong = next((leaf for leaf in leaves(value) if not _FITS[key](leaf)), None)
         if wrong is not None:
             raise FloatingPointError(
-                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {value!r}; the observation is "
-                "finite, so look for NaN and infinities in the policy's parameters (lower the learning rate, clip "
-                "gradients) and for huge observations"
+                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {in_one_line(value)}; the "
+                "observation is finite, so look for NaN and infinities in the policy's parameters (lower the learning "
+                "rate, clip gradients) and for huge observations"
             )
 
 

@@ -26,7 +26,6 @@ from ding.envs.env_manager.block import (
 from ding.torch_utils.data_helper import WIDE_INTEGERS, to_tensor
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.nested import (
-    all_finite,
     has_nan,
     is_container,
     is_finite,
@@ -36,6 +35,7 @@ from ding.utils.data.nested import (
     rebuilt,
 )
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
+from ding.utils.log_helper import in_one_line
 
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
 
@@ -107,30 +107,6 @@ class Batch:
         if batch is None:
             batch = self._players[player] = Batch(self.env_ids, _player_node(self, player))
         return batch
-
-    def check_finite(self, what: str, steps: IntArray) -> None:
-        """Check that all numbers are finite in float32; in an action mask minus infinity is allowed.
-
-        Args:
-            what: names the batch in the message.
-            steps: an array [env_num], the number of the step of each env's episode; 0 after a reset.
-
-        Raises:
-            FloatingPointError: an item holds a NaN or an infinity.
-        """
-        node = self.node
-        if type(node) is Column and node.kind is Kind.ARRAY:  # the usual case, without further calls
-            kind = node.data.dtype.kind
-            if kind in "iub" or (kind == "f" and all_finite(node.data)):
-                return
-        found = next(filter(None, (_not_finite_in(column, path) for path, column in leaves_by_path(node))), None)
-        if found is not None:
-            row, path, leaf = found
-            env_id = self.env_ids[row]
-            raise FloatingPointError(
-                f"{what}{path} of env {env_id} holds {not_finite_name(leaf)} at step {steps[env_id]} of its episode: "
-                f"{self.rows[row]!r}"
-            )
 
 
 class Output(ABC):
@@ -382,6 +358,32 @@ def _tensor_rows(tensors: Any, count: int) -> list[Any]:
         return list(tensors.unbind(0))
     columns = (_tensor_rows(part, count) for part in tensors.values())
     return [rebuilt(tensors, row) for row in zip(*columns, strict=True)]
+
+
+def check_finite(what: str, node: Node, env_ids: Sequence[int], steps: IntArray) -> None:
+    """Check that all numbers are finite in float32; in an action mask minus infinity is allowed.
+
+    Args:
+        what: names the node in the message.
+        steps: an array [env_num], the number of the step of each env's episode; 0 after a reset.
+
+    Raises:
+        FloatingPointError: an item holds a NaN or an infinity.
+    """
+    if type(node) is Column and node.kind is Kind.ARRAY:  # the usual case, without further calls
+        data = node.data
+        if data.dtype.kind in "iub":
+            return
+        if data.dtype == np.float32 and np.count_nonzero(np.isfinite(data)) == data.size:
+            return
+    found = next(filter(None, (_not_finite_in(column, path) for path, column in leaves_by_path(node))), None)
+    if found is not None:
+        row, path, leaf = found
+        env_id = env_ids[row]
+        raise FloatingPointError(
+            f"{what}{path} of env {env_id} holds {not_finite_name(leaf)} at step {steps[env_id]} of its episode: "
+            f"{in_one_line(node_rows(node)[row])}"
+        )
 
 
 def not_finite_name(leaf: Any) -> str:

@@ -21,7 +21,7 @@ from ding.utils.data.samples import IntArray, Node, map_node, node_rows
 from ding.utils.object_state import SavedAttributes
 from ding.utils.time_helper import PULSE
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, is_same
+from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, check_finite, is_same
 
 # Rounds in a row that other callers may spoil.
 MAX_LOST_ROUNDS = 1000
@@ -340,7 +340,7 @@ class Rollout(SavedAttributes):
         """Return the observations to act on, normalized if they are to be, and count them."""
         obs = self._last
         if obs is None or self._shown is not acting.obs or obs.env_ids != acting.env_ids:
-            Batch(acting.env_ids, acting.obs).check_finite("the observation", self._steps)
+            check_finite("the observation", acting.obs, acting.env_ids, self._steps)
             obs = Batch(acting.env_ids, self._normalization.first_scaled(acting.obs))
         self._normalization.gather(acting.obs)
         return obs
@@ -445,8 +445,8 @@ class Rollout(SavedAttributes):
         if not step.env_ids:
             return
         number = self._steps + 1
-        Batch(step.env_ids, step.obs).check_finite("the observation", number)
-        Batch(step.env_ids, step.reward).check_finite("the reward", number)
+        check_finite("the observation", step.obs, step.env_ids, number)
+        check_finite("the reward", step.reward, step.env_ids, number)
         self._shown = step.obs
         step.obs = self._normalization.scaled(step.obs)
         step.reward = self._normalization.scaled_rewards(step.reward, step.ids, step.ends)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ding.envs.env_manager.block import DictBlocks
-from ding.worker.collector.env_round import Batch, Steps, entries_of, entry_of, is_same, tensorised
+from ding.worker.collector.env_round import Batch, Steps, check_finite, entries_of, entry_of, is_same, tensorised
 from tests.fakes import Timestep
 
 PAIRS = np.arange(12.0, dtype=np.float32).reshape(3, 2, 2)  # [envs, players, 2]
@@ -119,7 +119,7 @@ STEPS = np.array([0, 0, 0, 5, 7])  # by env
 def test_a_nan_names_the_env_the_place_and_the_step(first, second, place):
     batch = Batch.copied([3, 4], [first, second])
     with pytest.raises(FloatingPointError, match=f"the observation{place} of env 4 holds NaN at step 7"):
-        batch.check_finite("the observation", STEPS)
+        check_finite("the observation", batch.node, batch.env_ids, STEPS)
 
 
 @pytest.mark.differs(
@@ -146,20 +146,26 @@ def test_a_nan_names_the_env_the_place_and_the_step(first, second, place):
 def test_an_infinity_names_the_env_the_place_and_the_step(first, second, place):
     batch = Batch.copied([3, 4], [first, second])
     with pytest.raises(FloatingPointError, match=rf"the observation{place} of env 4 holds inf .* at step 7 of"):
-        batch.check_finite("the observation", STEPS)
+        check_finite("the observation", batch.node, batch.env_ids, STEPS)
+
+
+def test_a_large_observation_is_shown_in_one_line():
+    node = batch_of([np.full((84, 84), np.inf)]).node
+    with pytest.raises(FloatingPointError, match=r"^.{1,400}$"):
+        check_finite("the observation", node, [0], STEPS)
 
 
 @pytest.mark.parametrize("item", [np.full(2, 3e38, np.float32), np.full(2, -3e38), torch.full((2,), 3e38), 3e38, 1])
 def test_the_largest_numbers_are_finite(item):
-    batch_of([item, item]).check_finite("the observation", STEPS)
+    check_finite("the observation", batch_of([item, item]).node, [0, 1], STEPS)
 
 
 def test_a_mask_that_is_added_to_logits_may_be_minus_infinity():
     item = {"action_mask": np.array([-np.inf, 0.0]), "players": [{"action_mask": np.array([0.0, -np.inf])}]}
-    batch_of([item, item]).check_finite("the observation", STEPS)
+    check_finite("the observation", batch_of([item, item]).node, [0, 1], STEPS)
     item["action_mask"][1] = np.nan
     with pytest.raises(FloatingPointError, match=r"\['action_mask'\] of env . holds NaN"):
-        batch_of([item, item]).check_finite("the observation", STEPS)
+        check_finite("the observation", batch_of([item, item]).node, [0, 1], STEPS)
 
 
 # Players
