@@ -176,3 +176,17 @@ def test_small_images_are_halved_by_each_convolution(size):
     pixels = [-(-size // 2**halvings) for halvings in (1, 2, 3)]
     assert model.encoder.mid.in_features == 8 * pixels[-1] ** 2
     assert model(torch.rand(2, 3, size, size))["logit"].shape == (2, 2)
+
+
+@pytest.mark.differs(
+    "`qac` for images needs sizes, which cost seconds an update on a CPU",
+    "it has an encoder of moderate size by default",
+)
+@pytest.mark.parametrize("size", [12, 40])
+@pytest.mark.parametrize("kind", ["continuous_qac", "discrete_qac"])
+def test_actors_and_critics_of_images_have_an_encoder_by_default(kind, size):
+    model = model_of(kind, obs_shape=[3, size, size])
+    convolutions = [layer.out_channels for layer in model.actor_encoder.modules() if isinstance(layer, nn.Conv2d)]
+    assert convolutions == [32, 64, 64] and model.actor_encoder.output_size == 128
+    output = model(torch.rand(5, 3, size, size), mode="compute_actor")
+    assert output["action" if kind == "continuous_qac" else "logit"].shape == (5, 2)
