@@ -65,6 +65,8 @@ def test_observations_of_other_axes_name_the_wrapper_that_flattens_them(kind, sh
 def test_images_with_their_channels_last_name_the_wrapper_that_turns_them():
     with pytest.raises(ConfigError, match="gymnasium_spaces:channels_first"):
         model_of("dqn", obs_shape=[84, 84, 3])
+    for shape in ([3, 3, 3], [4, 84, 84], [64, 1, 1]):
+        assert model_of("dqn", obs_shape=shape)(torch.rand(1, *shape))["logit"].shape == (1, 2)
 
 
 class Grid(gymnasium.Env):
