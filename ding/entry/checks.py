@@ -27,7 +27,7 @@ from ding.model.common.model_factory import constructor_of, parameters_of
 from ding.policy.settings import positive
 from ding.torch_utils.optimizer_helper import follows_progress
 from ding.utils.action_mask import ACTION_MASK
-from ding.utils.config_helper import ConfigError, Rule, settings_of, worded
+from ding.utils.config_helper import ConfigError, Rule, Setting, settings_of, worded
 from ding.utils.default_helper import closing, one_time_warning
 from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import get_world_size, smallest_over_ranks
@@ -386,10 +386,14 @@ def check_policy_fits_env(policy: Any, env: Any) -> None:
     is_real = kind == "Box" and bool(space.shape)
     if (wants_discrete and is_real) or (not wants_discrete and kind in ("Discrete", "MultiDiscrete", "MultiBinary")):
         kind = "discrete" if wants_discrete else "real-valued"
-        bins = ", or set env.act_bins (type gymnasium) to split each action into so many values" * bool(wants_discrete)
+        instead = "choose another policy.type or another env"
+        rule = settings_of(type(policy)).get(_KIND, Setting()).rule
+        if rule is not None and rule(_kind_of(space)) is None:
+            instead = f"set policy.action_space = {_kind_of(space)!r}, or {instead}"
+        if wants_discrete:
+            instead += ", or set env.act_bins (type gymnasium) to split each action into so many values"
         raise ConfigError(
-            f"{type(policy).__name__} chooses {kind} actions, but the env's action_space is {shown(space)}; choose "
-            f"another policy.type or another env{bins}"
+            f"{type(policy).__name__} chooses {kind} actions, but the env's action_space is {shown(space)}; {instead}"
         )
 
 

@@ -784,7 +784,7 @@ def test_a_run_with_a_network_of_ones_own_is_used_with_one_of_its_kind(monkeypat
     assert len(record.returns) == 2
     with pytest.raises(RuntimeError, match="The weights do not fit the network; pass the `model` that was trained"):
         load_policy("own")
-    with pytest.raises(RuntimeError, match="it is not of the `model` that was passed, or give another checkpoint"):
+    with pytest.raises(RuntimeError, match="they are not of the `model` that was passed"):
         load_policy("own", model=Linear(4, 3))
 
 

@@ -107,7 +107,10 @@ def test_random_collecting_is_left_out():
 
 
 def test_a_continuous_policy_is_refused_in_an_env_of_discrete_actions():
-    with pytest.raises(ValueError, match=r"PPOCommandModePolicy chooses real-valued actions.*Discrete\(2\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"PPOCommandModePolicy chooses real-valued .*Discrete\(2\); set policy.action_space = 'discrete'",
+    ):
         serial_pipeline_onpolicy(pair(action_space="continuous"), env_setting=setting())
 
 

@@ -55,7 +55,7 @@ def _obs_shape(value: Any) -> str | None:
             "a number for vectors, [channels, height, width] for images, or a dict of these: flatten other arrays, as "
             "by env.wrappers = ['gymnasium.wrappers:FlattenObservation'], or train a network of your own"
         )
-    if len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 2, 3, 4):
+    if len(shape) == 3 and shape[2] in (1, 3, 4) and shape[2] < shape[1] and shape[0] not in (1, 2, 3, 4):
         return (
             "[channels, height, width] for images: turn them, as by env.wrappers = "
             "['ding.envs.env.gymnasium_spaces:channels_first']"

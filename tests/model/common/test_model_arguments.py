@@ -65,6 +65,8 @@ def test_observations_of_other_axes_name_the_wrapper_that_flattens_them(kind, sh
 def test_images_with_their_channels_last_name_the_wrapper_that_turns_them():
     with pytest.raises(ConfigError, match="gymnasium_spaces:channels_first"):
         model_of("dqn", obs_shape=[84, 84, 3])
+    for shape in ([3, 3, 3], [4, 84, 84], [64, 1, 1]):
+        assert model_of("dqn", obs_shape=shape)(torch.rand(1, *shape))["logit"].shape == (1, 2)
 
 
 class Grid(gymnasium.Env):
@@ -176,3 +178,17 @@ def test_small_images_are_halved_by_each_convolution(size):
     pixels = [-(-size // 2**halvings) for halvings in (1, 2, 3)]
     assert model.encoder.mid.in_features == 8 * pixels[-1] ** 2
     assert model(torch.rand(2, 3, size, size))["logit"].shape == (2, 2)
+
+
+@pytest.mark.differs(
+    "`qac` for images needs sizes, which cost seconds an update on a CPU",
+    "it has an encoder of moderate size by default",
+)
+@pytest.mark.parametrize("size", [12, 40])
+@pytest.mark.parametrize("kind", ["continuous_qac", "discrete_qac"])
+def test_actors_and_critics_of_images_have_an_encoder_by_default(kind, size):
+    model = model_of(kind, obs_shape=[3, size, size])
+    convolutions = [layer.out_channels for layer in model.actor_encoder.modules() if isinstance(layer, nn.Conv2d)]
+    assert convolutions == [32, 64, 64] and model.actor_encoder.output_size == 128
+    output = model(torch.rand(5, 3, size, size), mode="compute_actor")
+    assert output["action" if kind == "continuous_qac" else "logit"].shape == (5, 2)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ding.config.read import put
 from ding.worker.transport.imports import (
     check_exp_name,
     check_import_names,
@@ -134,9 +135,10 @@ def replaced(content, path):
 @pytest.mark.parametrize(
     "env", ["my_envs:Corridor", ["my_envs:Corridor", {"size": 3}], "ding.utils.file_helper:read_file"]
 )
-@pytest.mark.parametrize("key", ["env", "wrappers"])
-def test_what_a_task_has_called_by_name_is_named_by_the_workers_own_config_word_by_word(env, key):
-    task = {"collector_cfg": {"env": {key: [env] if key == "wrappers" else env}}}
+@pytest.mark.parametrize("path", ["env.env", "env.wrappers", "policy.model.type"])
+def test_what_a_task_has_called_by_name_is_named_by_the_workers_own_config_word_by_word(env, path):
+    task = {"collector_cfg": {}}
+    put(task["collector_cfg"], path, [env] if path == "env.wrappers" else env)
     for allowed in ([], ["my_envs"], ["ding.utils.file_helper"], ["my_envs", "my_envs:Other"]):
         with pytest.raises(PermissionError, match="which this worker's own config does not name"):
             check_task(task, {"task_import_names": allowed})
