@@ -150,8 +150,9 @@ def _check_sample(policy: Any, env: Any, dataset: Any) -> None:
             f"the data set has no {', '.join(missing)}, only {', '.join(map(str, sample))}, but "
             f"{type(policy).__name__} learns from that; choose another data set, or policy.collect.data_type"
         )
-    obs_space, action_space = (getattr(env, f"{name}_space", None) for name in ("observation", "action"))
-    for key, space in {"obs": obs_space, "next_obs": obs_space, "action": action_space}.items():
+    spaces: dict[str, Any] = {"obs": getattr(env, "observation_space", None)}
+    spaces |= {"next_obs": spaces["obs"], "action": getattr(env, "action_space", None)}
+    for key, space in spaces.items():
         if key not in sample or duck_kind(space) != "Box" or not space.shape or isinstance(sample[key], Mapping):
             continue
         shape = np.shape(sample[key]) or (1,)
