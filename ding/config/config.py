@@ -281,6 +281,8 @@ def _compile(
         classes = resolve_classes(classes, create, not use_hindsight(user, create) and buffer_is_missing)
     elif classes.policy is None:
         raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
+    elif user.get("her"):
+        raise ConfigError(f"her = {user.her!r} has no effect without auto=True; pass buffer=HindsightReplayBuffer")
     types = create if auto and create is not None else EasyDict()
     known = KnownKeys()
     tree = _new_tree(classes, types, known)

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from ding.entry.checks import UNLIMITED
 from ding.entry.pipeline import Rounds, read_pair, run_pipeline
 from ding.entry.serial_run import set_offline_stats
+from ding.envs.common.gym_compat import duck_kind
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import create_dataset
@@ -112,8 +113,8 @@ class EpochRounds(Rounds):
             run.learner.ckpt_extra[OFFLINE_STATS] = self._stats
         if hasattr(run.policy, "set_statistic"):
             run.policy.set_statistic(self._dataset.statistics)
-        _check_first_sample(run.policy, run.cfg.policy.model, self._dataset)
-        _check_actions(run.policy, run.cfg.policy.model.get("action_shape"), self._dataset)
+        _check_sample(run.policy, run.evaluator_env, self._dataset)
+        _check_actions(run.policy, getattr(run.evaluator_env, "action_space", None), self._dataset)
         self._batches = EpochBatches(self._loader, run.cfg.policy.learn.train_epoch, run.policy)
         self._next = iter(self._batches)
         run.further_parts["batches"] = self._batches
@@ -134,8 +135,8 @@ class EpochRounds(Rounds):
 run_serial_offline = partial(run_pipeline, EpochRounds)
 
 
-def _check_first_sample(policy: Any, model_cfg: Mapping[str, Any], dataset: Any) -> None:
-    """Check that the first sample of a data set has what the policy learns from, in the shapes of its model.
+def _check_sample(policy: Any, env: Any, dataset: Any) -> None:
+    """Check that the first sample of a data set has what the policy learns from, in the shapes of the env.
 
     Raises:
         ConfigError: it has not.
@@ -149,23 +150,25 @@ def _check_first_sample(policy: Any, model_cfg: Mapping[str, Any], dataset: Any)
             f"the data set has no {', '.join(missing)}, only {', '.join(map(str, sample))}, but "
             f"{type(policy).__name__} learns from that; choose another data set, or policy.collect.data_type"
         )
-    shapes = {"obs": model_cfg.get("obs_shape"), "next_obs": model_cfg.get("obs_shape")}
-    if getattr(policy, "has_discrete_actions", None) is False:
-        shapes["action"] = model_cfg.get("action_shape")
-    for key, shape in shapes.items():
-        if key not in sample or not isinstance(shape, int | Sequence) or isinstance(sample[key], Mapping):
+    spaces: dict[str, Any] = {"obs": getattr(env, "observation_space", None)}
+    spaces |= {"next_obs": spaces["obs"], "action": getattr(env, "action_space", None)}
+    for key, space in spaces.items():
+        if key not in sample or duck_kind(space) != "Box" or not space.shape or isinstance(sample[key], Mapping):
             continue
-        wanted, found = tuple(np.atleast_1d(shape).tolist()), np.shape(sample[key]) or (1,)
-        if found != wanted:
-            name = "action_shape" if key == "action" else "obs_shape"
+        shape = np.shape(sample[key]) or (1,)
+        if space.shape[-len(shape) :] != shape:
             raise ConfigError(
-                f"the data set has {key} of the shape {list(found)}, but policy.model.{name} = {shape!r}; choose the "
-                "data set of this env, or the env of this data set"
+                f"the data set has {key} of the shape {list(shape)}, but the env of the shape {list(space.shape)}; "
+                "choose the data set of this env, or the env of this data set"
             )
 
 
-def _check_actions(policy: Any, number: Any, dataset: Any) -> None:
-    """Check that the first actions of a data set are those of the policy, if it chooses among a `number` of them."""
+def _check_actions(policy: Any, space: Any, dataset: Any) -> None:
+    """Check that the first actions of a data set are in the `space` of the env, if the policy chooses among actions.
+
+    Raises:
+        ConfigError: they are not.
+    """
     if getattr(policy, "has_discrete_actions", None) is not True:
         return
     for sample in itertools.islice(dataset, 100):
@@ -177,10 +180,10 @@ def _check_actions(policy: Any, number: Any, dataset: Any) -> None:
                     f"the data set has the action {action.tolist()}, but {type(policy).__name__} chooses among actions "
                     "by their numbers; train a policy for real-valued actions on it"
                 )
-            if isinstance(number, int) and not ((action >= 0) & (action < number)).all():
+            if duck_kind(space) == "Discrete" and not ((action >= 0) & (action < int(space.n))).all():
                 raise ConfigError(
-                    f"the data set has the action {action.tolist()}, but {type(policy).__name__} chooses among the "
-                    f"actions 0 to {number - 1} (policy.model.action_shape); choose the data set of this env"
+                    f"the data set has the action {action.tolist()}, but the actions of the env are 0 to "
+                    f"{int(space.n) - 1}; choose the data set of this env, or the env of this data set"
                 )
 
 

@@ -49,11 +49,12 @@ _REACH = {
         "policy.eval.evaluator.eval_freq": 1000,
     },
 }
-_NOISY = {**_REACH, "config": {**_REACH["config"], "policy.collect.noise_sigma": 0.2}}
+_TD3 = {**_REACH, "config": {**_REACH["config"], "policy.collect.noise_sigma": 0.2}}
+_DDPG = {**_TD3, "config": {**_TD3["config"], "policy.learn.learning_rate_actor": 3e-4}}
 # The env and the env steps of each task, and the settings of its policies.
 TASKS: dict[str, tuple[Any, int, dict[str, dict[str, Any]]]] = {
     "flip 15 bits": (BitFlip, 8_000, {"dqn": _BITS}),
-    "reach a point": (Reach, 12_000, {"ddpg": _NOISY, "td3": _NOISY, "sac": _REACH}),
+    "reach a point": (Reach, 12_000, {"ddpg": _DDPG, "td3": _TD3, "sac": _REACH}),
 }
 
 
@@ -99,14 +100,16 @@ def table(found: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--policies", nargs="+", default=["dqn", "ddpg", "td3", "sac"])
     torch.set_num_threads(1)
-    seeds = parser.parse_args().seeds
+    chosen = parser.parse_args()
     runs = [
         {"task": task, "policy": policy, "her": her, "seed": seed}
-        for seed in seeds
+        for seed in chosen.seeds
         for task, (*_, policies) in TASKS.items()
         for her in (True, False)
         for policy in policies
+        if policy in chosen.policies
     ]
     for run in runs:
         if not any(run.items() <= each.items() for each in results()):

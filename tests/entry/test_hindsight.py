@@ -12,12 +12,14 @@ from click.testing import CliRunner
 from easydict import EasyDict
 
 from ding import train
+from ding.config import compile_config
 from ding.entry import serial_pipeline
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import run_serial
 from ding.entry.training import change_by_name
 from ding.envs import get_vec_env_setting
+from ding.policy import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.worker import HindsightReplayBuffer
 from tests.benchmarks.goals import success_rate
@@ -184,6 +186,11 @@ def test_the_shape_may_leave_out_what_the_goals_show_already():
     shape = {"achieved_goal": 4, "desired_goal": 4}
     training = train("dqn", BITS, env_steps=40, her=True, config={"policy.model.obs_shape": shape}, **QUICK)
     assert training.predict(BitFlip(4).reset(seed=0)[0]) in range(4)
+
+
+def test_it_is_refused_where_classes_are_passed():
+    with pytest.raises(ConfigError, match="HindsightReplayBuffer"):
+        compile_config(configs(her=True)[0], policy=DQNPolicy, save_cfg=False)
 
 
 def test_expert_pipelines_refuse_it():
