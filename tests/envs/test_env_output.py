@@ -136,6 +136,14 @@ def test_a_step_of_four_values_is_told_what_is_wanted(make):
         env.step(0)
 
 
+@pytest.mark.parametrize("obs", [None, [[0.0], [1.0, 2.0]], ["a", "b"]])
+def test_what_is_no_array_of_numbers_is_refused_in_wrapped_envs_too(obs):
+    env = DingEnvWrapper(Returning((obs, 0.0, False, False, {})), {"env_wrapper": []})
+    assert env.reset().tolist() == [0.0, 0.5]
+    with pytest.raises(EnvOutputError, match=r"DingEnvWrapper returned an observation .*wants an array"):
+        env.step(0)
+
+
 def test_the_same_mistake_within_a_step_is_the_env_s_own():
     env = GymnasiumEnv({"env": Faulty})
     env.reset()

@@ -207,7 +207,7 @@ class DingEnvWrapper(LazyEnv):
         return self._env.reset() if options is None else self._env.reset(options=options)
 
     def _as_observation(self, obs: Any) -> Any:
-        return fit_observation(obs, self.observation_space)
+        return fit_observation(obs, self.observation_space, self)
 
 
 class IdSource:

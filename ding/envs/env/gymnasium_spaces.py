@@ -69,17 +69,18 @@ def checked_observation(obs: Any, space: Any, env: Any, path: str = "") -> Any:
         return as_observation(obs)
     array = _array_in(space, obs)
     if array is None:
-        raise _misfit(obs, f"an array of the shape {space.shape} and dtype {space.dtype}", env, path)
+        raise _misfit(obs, _wanted(space), env, path)
     return array
+
+
+def _wanted(space: Any) -> str:
+    return f"an array of the shape {space.shape} and dtype {space.dtype}"
 
 
 def _array_in(space: Any, obs: Any) -> np.ndarray | None:
     """Return `obs` as an array of the shape and kind of numbers of `space`; None if it is none."""
-    try:
-        array = np.asarray(obs)
-    except ValueError:  # a ragged list
-        return None
-    if array.dtype.kind not in "biuf":
+    array = _numbers(obs)
+    if array is None:
         return None
     is_real = np.dtype(space.dtype).kind == "f"
     if isinstance(obs, (list, tuple)) or (array.dtype.kind == "f" and not is_real):
@@ -95,6 +96,15 @@ def _array_in(space: Any, obs: Any) -> np.ndarray | None:
     return array.reshape(space.shape) if array.ndim == 0 and np.prod(space.shape) == 1 else None
 
 
+def _numbers(obs: Any) -> np.ndarray | None:
+    """Return `obs` as an array of numbers; None if it is none."""
+    try:
+        array = np.asarray(obs)
+    except ValueError:  # a ragged list
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
 def _misfit(obs: Any, wanted: str, env: Any, path: str) -> EnvOutputError:
     found = f"of the shape {obs.shape} and dtype {obs.dtype}" if isinstance(obs, np.ndarray) else in_one_line(obs)
     return EnvOutputError(f"{env!r} returned an observation{path} {found}; its space wants {wanted}")
@@ -106,16 +116,25 @@ def to_float32(array: np.ndarray) -> np.ndarray:
         return array.astype(np.float32, copy=False)
 
 
-def fit_observation(obs: Any, space: Any) -> Any:
-    """Return `obs` as arrays; those for a Box have its shape, and are float32 where it or the array is real-valued."""
+def fit_observation(obs: Any, space: Any, env: Any) -> Any:
+    """Return `obs` as arrays; those for a Box have its shape, and are float32 where it or the array is real-valued.
+
+    Unlike `checked_observation` it lets other shapes pass: wrappers of gym often leave the space as it was.
+
+    Raises:
+        EnvOutputError: what is for a Box is no array of numbers.
+    """
     kind = space_kind(space)
     if kind == "Dict" and is_mapping(obs):
-        return {key: fit_observation(value, space[key]) if key in space.spaces else value for key, value in obs.items()}
+        spaces = space.spaces
+        return {key: fit_observation(part, spaces[key], env) if key in spaces else part for key, part in obs.items()}
     if kind == "Tuple" and isinstance(obs, tuple) and len(obs) == len(space.spaces):
-        return tuple(fit_observation(value, member) for value, member in zip(obs, space.spaces, strict=True))
+        return tuple(fit_observation(part, member, env) for part, member in zip(obs, space.spaces, strict=True))
     if kind != "Box":
         return as_observation(obs)
-    array = np.asarray(obs)
+    array = _numbers(obs)
+    if array is None:
+        raise _misfit(obs, _wanted(space), env, "")
     if np.issubdtype(space.dtype, np.floating) or array.dtype == _FLOAT64:
         array = to_float32(array)
     return array.reshape(space.shape) if array.size == int(np.prod(space.shape)) else array
