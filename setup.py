@@ -57,6 +57,7 @@ setup(
             "pytest-xdist>=3.6",
             "trueskill>=0.4.5",
             "pettingzoo>=1.24",
+            "h5py>=3.8",
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.14",

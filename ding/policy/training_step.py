@@ -323,13 +323,15 @@ class PolicySteps:
         return model_input(obs, self._modes[(self._model,)].dtype, integers)
 
     def _on_model(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Move a train batch to the device of the model, and convert its observations to the model's dtype."""
+        """Move a train batch to the device of the model; observations and rewards get the dtype of the model."""
         if self._cuda:
             batch = to_device(batch, self._device)
         dtype = self._modes[(self._model,)].dtype
         for key in ("obs", "next_obs"):
             if key in batch and (not isinstance(obs := batch[key], Tensor) or obs.dtype is not dtype):
                 batch[key] = model_input(obs, dtype)
+        if isinstance(reward := batch.get("reward"), Tensor):
+            batch["reward"] = reward.to(dtype)
         return batch
 
     def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:

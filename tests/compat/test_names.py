@@ -79,8 +79,9 @@ def test_the_earlier_qac_needs_one_kind_of_actor():
 
     with pytest.raises(TypeError, match=r"either action_space or actor_head_type, one of regression"):
         QAC(3, 2)
-    with pytest.raises(TypeError, match=r"action_space = 'regression' and actor_head_type = 'regression'"):
-        QAC(3, 2, "regression", actor_head_type="regression")
+    with pytest.raises(TypeError, match=r"action_space = 'regression' and actor_head_type = 'hybrid'"):
+        QAC(3, 2, "regression", actor_head_type="hybrid")
+    assert QAC(3, 2, "regression", actor_head_type="regression").action_space == "regression"
 
 
 def test_the_earlier_qac_of_images_has_an_encoder_for_them():

@@ -5,7 +5,6 @@ float64. A list or tuple of n equal values counts as an axis, and a nested key i
 """
 
 import copy
-import importlib.util
 import runpy
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -55,7 +54,6 @@ from ding.worker import (
 )
 from tests.benchmarks.learning_tasks import ppg_offpolicy
 from tests.entry.example_configs import CONFIGS, CartPoleEnv, PendulumEnv, configs
-from tests.utils.data.test_dataset import fake_h5py
 
 KINDS = {torch.float32: "f", torch.float64: "d", torch.int64: "i", torch.bool: "b"}
 BUFFERED = "replay_unique_id:s replay_buffer_idx:i priority:f staleness:i use:i IS:f"
@@ -496,12 +494,6 @@ def test_a_config_trains_with_an_expert(name, expert, pipeline, told, monkeypatc
     assert {"model", "target_model"} <= set(policy.learn_mode.state_dict())
 
 
-@pytest.fixture
-def hdf5(monkeypatch):
-    if importlib.util.find_spec("h5py") is None:
-        fake_h5py(monkeypatch)
-
-
 # The config that collects, the policy whose state it collects with, and the configs that learn from that.
 OFFLINE = [
     ("cartpole_qrdqn_generation_data", "cartpole_qrdqn", ["cartpole_cql", "cartpole_bc"]),
@@ -518,7 +510,7 @@ TOLD_OFFLINE = {
 
 
 @pytest.mark.parametrize(("collecting", "expert", "learning"), OFFLINE)
-def test_what_one_config_collects_others_learn_from(collecting, expert, learning, hdf5, monkeypatch):
+def test_what_one_config_collects_others_learn_from(collecting, expert, learning, monkeypatch):
     write_state(expert, "expert.pth.tar")
     collect_demo_data(configs(collecting), seed=0, collect_count=200, state_dict_path="expert.pth.tar")
     for name in learning:

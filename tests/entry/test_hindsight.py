@@ -166,7 +166,7 @@ class NoGoals(Reach):
 @pytest.mark.parametrize(
     ("policy", "env", "settings", "message"),
     [
-        ("dqn", "CartPole-v1", {}, "achieved_goal"),
+        ("dqn", "CartPole-v1", {"nstep": 1}, "achieved_goal"),
         ("ddpg", NoGoals, {}, "compute_reward"),
         ("dqn", BITS, {"nstep": 3}, "nstep = 3"),
         ("ppo", BITS, {}, "off-policy"),

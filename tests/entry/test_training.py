@@ -1082,7 +1082,7 @@ def test_a_linear_schedule_ends_with_the_run_and_is_logged():
     assert rates(by_steps.folder) == pytest.approx(np.cumsum([0.075, 0.05, 0.025, 0.0]) / [1, 2, 3, 4])
     assert rates(by_iterations.folder) == pytest.approx(np.cumsum([0.05, 0.0375, 0.025, 0.0125]) / [1, 2, 3, 4])
     saved = Training.load("iterations").config[0].policy.learn.lr_scheduler
-    assert saved == f"{__name__}:halved"
+    assert saved == {"__reference__": f"{__name__}:halved"}
 
 
 def test_a_linear_schedule_needs_the_length_of_the_run():

@@ -258,7 +258,7 @@ def test_masked_actions_do_not_count_for_the_target():
 
 @pytest.mark.parametrize("mask", [[[1, 0], [1, 0]], [1, 0, 1, 0], (torch.tensor([1, 0]), torch.tensor([1, 0]))])
 def test_masked_actions_of_no_head_count_for_the_target(mask):
-    model = DQN(4, [2, 2])
+    model = DQN(4, [2, 2], dueling=False)
     with torch.no_grad():
         for head in model.head.pred:
             head.Q[-1][0].weight.zero_()
