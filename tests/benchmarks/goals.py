@@ -61,7 +61,7 @@ TASKS: dict[str, tuple[Any, int, dict[str, dict[str, Any]]]] = {
 
 
 def success_rate(task: str, policy: str, her: bool, seed: int) -> float:
-    """Train, and return the share of the episodes of another seed that the final policy solves."""
+    """Train, and return the share of the episodes of another seed that the best checkpoint solves."""
     env, env_steps, settings = TASKS[task]
     with tempfile.TemporaryDirectory() as folder:
         training = train(
