@@ -49,17 +49,19 @@ _REACH = {
         "policy.eval.evaluator.eval_freq": 1000,
     },
 }
-_TD3 = {**_REACH, "config": {**_REACH["config"], "policy.collect.noise_sigma": 0.2}}
-_DDPG = {**_TD3, "config": {**_TD3["config"], "policy.learn.learning_rate_actor": 3e-4}}
+_DETERMINISTIC = {
+    **_REACH,
+    "config": {**_REACH["config"], "policy.learn.learning_rate_actor": 3e-4, "policy.collect.noise_sigma": 0.2},
+}
 # The env and the env steps of each task, and the settings of its policies.
 TASKS: dict[str, tuple[Any, int, dict[str, dict[str, Any]]]] = {
     "flip 15 bits": (BitFlip, 8_000, {"dqn": _BITS}),
-    "reach a point": (Reach, 12_000, {"ddpg": _DDPG, "td3": _TD3, "sac": _REACH}),
+    "reach a point": (Reach, 12_000, {"ddpg": _DETERMINISTIC, "td3": _DETERMINISTIC, "sac": _REACH}),
 }
 
 
 def success_rate(task: str, policy: str, her: bool, seed: int) -> float:
-    """Train, and return the share of the episodes of another seed that the final policy solves."""
+    """Train, and return the share of the episodes of another seed that the best checkpoint solves."""
     env, env_steps, settings = TASKS[task]
     with tempfile.TemporaryDirectory() as folder:
         training = train(
