@@ -1,13 +1,13 @@
-"""DQN on classic control: dueling networks, three-step returns, and a learning rate that falls until the budget ends.
+"""DQN on Acrobot: dueling networks, three-step returns, and a learning rate that falls until the budget ends.
 
 With another budget, set `learn.lr_scheduler.epoch_num` to half of its env steps, the number of its iterations.
 """
 
-envs = ["CartPole-v*", "Acrobot-v*"]
+envs = ["Acrobot-v*"]
 env_steps = 100_000
 main_config = {
     "exp_name": "dqn_classic_control",
-    "env": {"env_id": "CartPole-v1", "collector_env_num": 8, "evaluator_env_num": 10, "n_evaluator_episode": 10},
+    "env": {"env_id": "Acrobot-v1", "collector_env_num": 8, "evaluator_env_num": 10, "n_evaluator_episode": 10},
     "policy": {
         "nstep": 3,
         "discount_factor": 0.99,

@@ -82,7 +82,7 @@ def json_like(config):
 @pytest.mark.parametrize(
     ("policy", "env_id", "name"),
     [
-        ("dqn", "CartPole-v1", "dqn_classic_control"),
+        ("dqn", "CartPole-v1", "dqn_cartpole"),
         ("dqn", "Acrobot-v1", "dqn_classic_control"),
         ("ppo", "CartPole-v1", "ppo_classic_control"),
         ("sac", "Walker2d-v5", "sac_mujoco"),
