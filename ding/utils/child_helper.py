@@ -133,8 +133,9 @@ def allow_children() -> None:
     global _parent_to_be
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     if hasattr(os, "register_at_fork"):
+        if not _parent_to_be:  # what a process has registered, those that it forks have, too
+            os.register_at_fork(after_in_child=_end_with_parent)
         _parent_to_be = os.getpid()
-        os.register_at_fork(after_in_child=_end_with_parent)
 
 
 def _end_with_parent() -> None:

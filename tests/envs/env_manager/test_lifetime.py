@@ -91,7 +91,7 @@ def start_a_process(env):
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=greet_and_stay, args=(theirs,), daemon=True)
     process.start()
-    return {"pid": process.pid, "said": ours.recv()}
+    return {"pid": process.pid, "said": ours.recv() if ours.poll(20) else None}
 
 
 @pytest.mark.differs(
@@ -109,6 +109,20 @@ def test_an_env_may_start_a_process_which_ends_with_its_own(how):
         assert wait_for_death(info["pid"])
     manager.close()
     assert wait_for_death(info["pid"])
+
+
+def step_envs_of_its_own(env):
+    """Step an env in a process of its own, as an env does that plays in a simulator of several, and return its info."""
+    with SyncSubprocessEnvManager([Make(0, deeds={("step", 0): start_a_process})], FORK) as manager:
+        manager.launch()
+        return manager.step({0: 0})[0].info
+
+
+def test_an_env_may_have_envs_in_processes_that_start_processes():
+    with SyncSubprocessEnvManager([Make(0, deeds={("step", 0): step_envs_of_its_own})], FORK) as manager:
+        manager.launch()
+        info = manager.step({0: 0})[0].info
+    assert info["said"] == "hello" and wait_for_death(info["pid"])
 
 
 @pytest.mark.differs(
