@@ -1,8 +1,9 @@
 """The short way, word by word, as somebody walks it who has just installed the package: `python tests/newcomer.py`.
 
-In an empty folder, with the command `ding` and this Python alone, it trains on an env of one's own, uses, loads, stops
-and resumes trainings, sweeps, tunes and exports, and makes the mistakes that newcomers make. It prints a line for each
-step, with its seconds, and ends with the output of the first that does not do what the documentation says.
+In an empty folder, with the command `ding` and this Python alone, it trains on envs and with a network of one's own,
+uses, loads, stops and resumes trainings, sweeps, tunes and exports, and makes the mistakes that newcomers make. It
+prints a line for each step, with its seconds, and ends with the output of the first that does not do what the
+documentation says.
 """
 
 from __future__ import annotations
@@ -96,6 +97,155 @@ FILES = {
         print("action", training.predict(obs))
         print("returns", training.evaluate(20).returns)
         print("result", training.result["env_step"], training.result["eval_value"])
+        """,
+    "shapes.py": '''
+        import gymnasium
+        import numpy as np
+        from gymnasium.spaces import Box, Dict, Discrete
+
+
+        class Valve(gymnasium.Env):
+            """Turn two valves, whose ranges differ, to what the observation shows; other actions are an error."""
+
+            observation_space = Box(-1.0, 1.0, (1,), np.float32)
+            action_space = Box(np.array([-0.2, 1.0], np.float32), np.array([0.1, 3.0], np.float32))
+
+            def reset(self, *, seed=None, options=None):
+                super().reset(seed=seed)
+                self.steps = 0
+                return self._obs(), {}
+
+            def step(self, action):
+                assert self.action_space.contains(action), action
+                share = (action - self.action_space.low) / (self.action_space.high - self.action_space.low)
+                reward = 1.0 - float(abs(2 * share - 1 - self.wanted).mean())
+                self.steps += 1
+                return self._obs(), reward, False, self.steps == 10, {}
+
+            def _obs(self):
+                self.wanted = self.np_random.uniform(-1, 1)
+                return np.array([self.wanted], np.float32)
+
+
+        class Camera(gymnasium.Env):
+            """One action in four is right: the image tells two of them, the other entry which of these it is."""
+
+            observation_space = Dict(image=Box(0, 255, (20, 24, 3), np.uint8), bit=Box(0.0, 1.0, (1,), np.float32))
+            action_space = Discrete(4)
+
+            def reset(self, *, seed=None, options=None):
+                super().reset(seed=seed)
+                self.steps = 0
+                return self._obs(), {}
+
+            def step(self, action):
+                reward = float(action == 2 * self.side + self.bit)
+                self.steps += 1
+                return self._obs(), reward, False, self.steps == 10, {}
+
+            def _obs(self):
+                self.side, self.bit = map(int, self.np_random.integers(2, size=2))
+                image = np.zeros((20, 24, 3), np.uint8)
+                image[:, 12 * self.side : 12 * self.side + 12] = 255
+                return {"image": image, "bit": np.array([self.bit], np.float32)}
+
+
+        class Bits(gymnasium.Env):
+            """Flip one bit in each step until they are those of the goal."""
+
+            def __init__(self, bits=6):
+                self.bits = bits
+                self.action_space = Discrete(bits)
+                names = ("observation", "achieved_goal", "desired_goal")
+                self.observation_space = Dict({name: Box(0, 1, (bits,), np.float32) for name in names})
+
+            def reset(self, *, seed=None, options=None):
+                super().reset(seed=seed)
+                self.state, self.goal = self.np_random.integers(2, size=(2, self.bits)).astype(np.float32)
+                self.steps = 0
+                return self._obs(), {}
+
+            def step(self, action):
+                self.state[action] = 1 - self.state[action]
+                self.steps += 1
+                reward = float(self.compute_reward(self.state, self.goal, {}))
+                is_there = bool(self.compute_terminated(self.state, self.goal, {}))
+                return self._obs(), reward, is_there, self.steps == self.bits, {"is_success": is_there}
+
+            def compute_reward(self, achieved_goal, desired_goal, info):
+                return -(achieved_goal != desired_goal).any(axis=-1).astype(np.float32)
+
+            def compute_terminated(self, achieved_goal, desired_goal, info):
+                return (achieved_goal == desired_goal).all(axis=-1)
+
+            def _obs(self):
+                return {"observation": self.state, "achieved_goal": self.state, "desired_goal": self.goal}
+        ''',
+    "networks.py": '''
+        from torch import nn
+
+
+        class Values(nn.Module):
+            """A value for each action."""
+
+            def __init__(self, obs_shape, action_shape, width=16):
+                super().__init__()
+                self.layers = nn.Sequential(nn.Linear(obs_shape, width), nn.Tanh(), nn.Linear(width, action_shape))
+
+            def forward(self, obs):
+                return {"logit": self.layers(obs)}
+        ''',
+    "own.py": """
+        import shapes
+        from corridor import Corridor
+        from ding import train
+        from networks import Values
+
+        how = dict(seed=0, learning_rate=1e-3, num_envs=4)
+        sac = dict(learning_starts=100, batch_size=32, n_sample=8, update_per_collect=8, net_arch=[32, 32])
+        ppo = dict(n_steps=64, batch_size=64, gamma=0.0, encoder_hidden_size_list=[16, 32, 64])
+        dqn = dict(update_per_collect=20, discount_factor=0.9, target_update_freq=50, net_arch=[64])
+        trainings = [
+            train("sac", shapes.Valve, env_steps=600, normalize=True, folder="valve_run", **sac, **how),
+            train("ppo", shapes.Camera, env_steps=3072, folder="camera_run", **ppo, **how),
+            train("dqn", Corridor, env_steps=3000, model=Values, width=32, folder="network_run", **how),
+            train("dqn", (shapes.Bits, {"bits": 4}), env_steps=1000, her=True, folder="bits_run", **dqn, **how),
+        ]
+        print("success rate", trainings[-1].evaluate(20).success_rate)
+        """,
+    "again.py": """
+        import numpy as np
+        import torch
+        from corridor import Corridor
+        from ding.entry import Training
+        from shapes import Bits, Camera, Valve
+
+
+        def with_batch_axis(obs):
+            return {key: part[None] for key, part in obs.items()} if isinstance(obs, dict) else obs[None]
+
+
+        def as_tensors(obs):
+            parts = obs if isinstance(obs, dict) else {"": obs}
+            tensors = {key: torch.tensor(part) for key, part in parts.items()}
+            return tensors if isinstance(obs, dict) else tensors[""]
+
+
+        envs = {"valve_run": Valve(), "camera_run": Camera(), "network_run": Corridor(), "bits_run": Bits(4)}
+        for folder, env in envs.items():
+            training = Training.load(folder)
+            exported = torch.jit.load(training.export())
+            total = 0.0
+            for episode in range(20):
+                obs, _ = env.reset(seed=100 + episode)
+                over = False
+                while not over:
+                    action, batch = training.predict(obs), with_batch_axis(obs)
+                    np.testing.assert_allclose(training.predict(batch), action[None], atol=1e-5)
+                    np.testing.assert_allclose(exported(as_tensors(batch)), action[None], atol=1e-5)
+                    obs, reward, terminated, truncated, _ = env.step(action)
+                    total, over = total + reward, terminated or truncated
+            print(folder, total / 20)
         """,
     "later.py": """
         import sys
@@ -285,6 +435,27 @@ class Newcomer:
         self.has(output, r"Over: mean return .* after \d+ env steps, 5 iterations")
         self.has(self.run("ding", "show", "corridor_run/formatted_total_config.py", "policy.learn"), "learning_rate")
 
+    def train_on_other_envs_and_with_a_network_of_ones_own(self) -> None:
+        for env in ("Valve", "Camera", "Bits"):
+            self.has(self.run("ding", "check-env", f"shapes:{env}"), "^ok ")
+        output = self.run("python", "own.py")
+        self.has(output, r"dqn on .*Bits.* with seed 0\. Files: \./bits_run", r"success rate (1\.0|0\.9)")
+
+    def use_them_in_new_processes(self) -> None:
+        output = self.run("python", "-W", "ignore", "again.py")
+        for run, enough in (("valve_run", 8), ("camera_run", 9), ("network_run", 0.6), ("bits_run", -2)):
+            self.expect(float(output.split(f"{run} ")[1].split()[0]) > enough, f"{run} has learned", output)
+            evaluated = self.run("ding", "eval", run, "--episodes", "20", "--seed", "7")
+            mean = float(re.search(r"mean return (-?[\d.]+)", evaluated)[1])  # type: ignore[index]
+            self.expect(mean > enough, f"{run} has learned", evaluated)
+
+    def go_on_with_them(self) -> None:
+        for run in ("valve_run", "camera_run", "network_run", "bits_run"):
+            before = json.loads((self.folder / run / "result.json").read_text(encoding="utf-8"))["env_step"]
+            output = self.run("ding", "train", "--resume", run, "--env-steps", str(before + 20))
+            after = int(re.search(r"Over: mean return .* after (\d+) env steps", output)[1])  # type: ignore[index]
+            self.expect(after >= before + 20 and "does not resume exactly" not in output, f"{run} goes on", output)
+
     def make_mistakes(self) -> None:
         ding, steps = ("ding", "train"), ("--env-steps", "64")
         self.refused("unknown type 'dqnn'; did you mean 'dqn'", *ding, "dqnn", "CartPole-v1", *steps)
@@ -332,6 +503,9 @@ STEPS: Sequence[tuple[Callable[[Newcomer], None], tuple[str, ...]]] = (
     (Newcomer.train_with_the_config_of_a_run, ()),
     (Newcomer.export, ()),
     (Newcomer.export_to_onnx, ("onnx",)),
+    (Newcomer.train_on_other_envs_and_with_a_network_of_ones_own, ()),
+    (Newcomer.use_them_in_new_processes, ()),
+    (Newcomer.go_on_with_them, ()),
     (Newcomer.tune, ("optuna",)),
     (Newcomer.make_mistakes, ()),
 )

@@ -145,7 +145,7 @@ def train(
         raise ConfigError(f"nothing ends the training: give {ends}")
     section = env_section_of(env)
     taken = _recipe(policy, section, recipe)
-    pair = _of_policy(policy, section, num_envs, env_manager) if taken is None else _of_recipe(taken, section, num_envs)
+    pair = _of_policy(policy, section, num_envs) if taken is None else _of_recipe(taken, section, num_envs)
     if parallel:
         pair[0].policy.collect.get("collector", {}).pop("fixed_rollout", None)  # serial collectors alone have it
     main, create = pair
@@ -430,27 +430,16 @@ def _of_recipe(recipe: Recipe, section: dict[str, Any], num_envs: int | None) ->
     return main, create
 
 
-def _of_policy(
-    policy: str, section: dict[str, Any], num_envs: int | None, env_manager: str | None
-) -> tuple[EasyDict, EasyDict]:
+def _of_policy(policy: str, section: dict[str, Any], num_envs: int | None) -> tuple[EasyDict, EasyDict]:
     create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
     policy_cls = resolve_class("policy", create.policy, "policy")
     defaults = policy_cls.default_config()
     n_sample = defaults.get("collect", {}).get("n_sample")
     if num_envs is None:
         num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
-    space = _pool_action_space(section) if env_manager == "env_pool" else _spaces(section)[1]
-    is_scaled = is_bounded(space)
-    if space_kind(space) == "Box" and not is_scaled and issubclass(policy_cls, QActorCriticPolicy):
-        one_time_warning(
-            f"the action space {space} is not bounded, so {policy} acts within [-1, 1]; if that is not what the env "
-            "means, wrap it, so that its action_space has bounds"
-        )
     main = EasyDict(
         env={**section, "collector_env_num": num_envs, "n_evaluator_episode": _EPISODES}, policy={"collect": {}}
     )
-    if is_scaled:
-        main.env.act_scale = True
     if "collect.n_episode" in settings_of(policy_cls):  # it learns from whole episodes
         create.collector = EasyDict(type="episode", get_train_sample=True)
         main.policy.collect.n_episode = num_envs
@@ -650,12 +639,19 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
     main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
     policy_cls = resolve_class("policy", create.policy)
     known = settings_of(policy_cls)
-    if create.env_manager.type != "env_pool" and value_at(main, "policy.model.obs_shape") is None:
-        _turn_images(main.env)
-    if "model.action_bins_per_branch" in known and is_bounded(_spaces(main.env)[1]):
-        model = main.policy.setdefault("model", EasyDict())
-        main.env.act_bins = model.setdefault("action_bins_per_branch", main.env.get("act_bins", _BINS))
-        main.env.pop("act_scale", None)
+    if create.env_manager.type == "env_pool":
+        action_space = _pool_action_space(main.env)
+    else:
+        observation_space, action_space = _spaces(main.env)
+        if value_at(main, "policy.model.obs_shape") is None:
+            _turn_images(main.env, observation_space)
+    if is_bounded(action_space):
+        _map_actions(main, known)
+    elif space_kind(action_space) == "Box" and issubclass(policy_cls, QActorCriticPolicy):
+        one_time_warning(
+            f"the action space {action_space} is not bounded, so {create.policy.type} acts within [-1, 1]; if that is "
+            "not what the env means, wrap it, so that its action_space has bounds"
+        )
     if not parallel and policy_cls.default_config().on_policy and "collect.gae_lambda" in known:
         main.policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
     command_cls = resolve_class("policy", with_command_mode(copy.deepcopy(create)).policy)
@@ -668,9 +664,18 @@ def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
             main.policy.setdefault(mode, EasyDict()).setdefault("env_num", main.env[f"{kind}_env_num"])
 
 
-def _turn_images(env: EasyDict) -> None:
+def _map_actions(main: EasyDict, known: Mapping[str, Any]) -> None:
+    """Have the env map the actions of the policy, in [-1, 1] or numbers of values, onto the bounds of its space."""
+    if "model.action_bins_per_branch" in known:
+        model = main.policy.setdefault("model", EasyDict())
+        main.env.act_bins = model.setdefault("action_bins_per_branch", main.env.get("act_bins", _BINS))
+        main.env.pop("act_scale", None)
+    else:
+        main.env.setdefault("act_scale", True)
+
+
+def _turn_images(env: EasyDict, space: Any) -> None:
     """Have the env show its images with their channels first, if they are last."""
-    space = _spaces(env)[0]
     if "channels_first" not in env and any(map(has_channels_last, (entries_of(space) or {"": space}).values())):
         env.channels_first = True
 

@@ -443,6 +443,44 @@ def test_real_valued_actions_are_those_of_the_env_itself():
         assert training.predict(obs) == pytest.approx(2 * policy.predict(obs.astype(np.float32)), abs=1e-6)
 
 
+class Valves(Corridor):
+    """As many valves as are asked for, in bounds that do not contain 0."""
+
+    def __init__(self, valves):
+        self.action_space = spaces.Box(1, 3, (valves,), np.float32)
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.steps += 1
+        return self.shown(), 1.0, self.steps == 4, False, {}
+
+
+class Widened(gymnasium.ActionWrapper):
+    """Takes numbers that are twice as large."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.action_space = spaces.Box(2 * env.action_space.low, 2 * env.action_space.high)
+
+    def action(self, action):
+        return action / 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "low", "shape"),
+    [
+        ({"env_kwargs": {"valves": 2}}, 1, 2),
+        ({"config": {"env.kwargs": {"valves": 3}, "env.wrappers": [Widened]}}, 2, 3),
+    ],
+)
+def test_actions_are_those_of_the_space_with_the_arguments_and_wrappers_of_the_env(settings, low, shape):
+    training = train("ppo", Valves, iterations=1, eval_episodes=1, n_steps=4, batch_size=8, **settings)
+    assert training.config[0].env.act_scale
+    loaded = Training.load(training.folder)
+    actions = loaded.predict({"place": 1e6 * np.random.default_rng(0).normal(size=(99, 2)).astype(np.float32)})
+    assert actions.shape == (99, shape) and actions.min() == low and actions.max() == 3 * low
+
+
 def test_branches_choose_among_values_of_real_valued_actions():
     training = train("bdq", "Pendulum-v1", env_steps=64, action_bins_per_branch=5, seed=1, **QUICK)
     main, create = training.config

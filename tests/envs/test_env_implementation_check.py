@@ -102,7 +102,7 @@ def test_data_in_its_space_passes(data, space):
 @pytest.mark.parametrize(
     ("data", "space", "match"),
     [
-        (np.array([3]), spaces.Discrete(3), r"data exceeds its space Discrete\(3\): \[3\]"),
+        (np.array([3]), spaces.Discrete(3), r"data exceeds its space Discrete\(3\): array"),
         (np.array([-1]), spaces.Discrete(3), "falls below"),
         (np.array([4]), spaces.Discrete(3, start=5), "falls below"),
         (np.array([1, 3]), spaces.MultiDiscrete([2, 3]), "exceeds"),

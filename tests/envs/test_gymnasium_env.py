@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from ding.envs import GymnasiumEnv
 from ding.envs.common.gym_compat import bounds_of
-from ding.envs.env.gymnasium_env import resolve_id
+from ding.envs.env.gymnasium_env import GymnasiumSource, resolve_id
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import plain
 from ding.utils.registry_factory import ENV_REGISTRY
@@ -348,6 +348,13 @@ def test_kwargs_go_to_make():
     env.close()
 
 
+@pytest.mark.parametrize("env", [ProbeEnv, (ProbeEnv, {"render_mode": "human"})])
+def test_kwargs_are_arguments_of_a_class_or_function(env):
+    source = GymnasiumSource.from_config({"env": env, "kwargs": {"script": (), "render_mode": "rgb_array"}})
+    made = source.make()
+    assert source.name == "ProbeEnv" and made.script == () and made.render_mode == "rgb_array"
+
+
 @pytest.mark.parametrize(
     ("cfg", "match"),
     [
@@ -355,7 +362,7 @@ def test_kwargs_go_to_make():
         ({}, "one of env_id and env"),
         ({"env_id": "CartPole-v1", "env": ProbeEnv}, "one of env_id and env"),
         ({"env_id": 3}, "env_id = 3"),
-        ({"env": ProbeEnv, "kwargs": {"a": 1}}, "no meaning with env"),
+        ({"env": ProbeEnv(), "kwargs": {"a": 1}}, "not for an env that is made"),
         (
             {"env": ProbeEnv, "wrappers": ["flatten"]},
             "env.wrappers = 'flatten' is not allowed; it",

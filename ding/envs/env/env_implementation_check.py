@@ -13,6 +13,7 @@ from ding.envs.env.base_env import BaseEnv
 from ding.envs.env.gymnasium_spaces import as_arrays
 from ding.utils.action_mask import action_mask_of
 from ding.utils.data.nested import all_finite, is_container, is_mapping, parts_of
+from ding.utils.log_helper import in_one_line
 
 _logger = logging.getLogger("ding")
 _EPISODES = 3
@@ -54,7 +55,8 @@ def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
             check_array_space(value, members[key], f"{name}[{key!r}]")
     else:
         raise TypeError(
-            f"{name} is {ndarray!r}, of type {type(ndarray).__name__}; return arrays, or dicts or lists of them"
+            f"{name} is {in_one_line(ndarray)}, of type {type(ndarray).__name__}; return arrays, or dicts or "
+            "lists of them"
         )
     return True
 
@@ -210,12 +212,12 @@ def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
     if array.dtype.kind == "f":
         _require(
             not np.any(np.isnan(array)),
-            f"{name} has NaN, which no space contains: {array}; look for a division by zero, or a root or logarithm "
-            "of a negative number",
+            f"{name} has NaN, which no space contains: {in_one_line(array)}; look for a division by zero, "
+            "or a root or logarithm of a negative number",
         )
-        _require(all_finite(array), f"{name} has inf, which is refused in training: {array}; bound it")
-    _require(bool(np.all(array >= low)), f"{name} falls below its space {space}: {array}")
-    _require(bool(np.all(array <= high)), f"{name} exceeds its space {space}: {array}")
+        _require(all_finite(array), f"{name} has inf, which is refused in training: {in_one_line(array)}; bound it")
+    _require(bool(np.all(array >= low)), f"{name} falls below its space {space}: {in_one_line(array)}")
+    _require(bool(np.all(array <= high)), f"{name} exceeds its space {space}: {in_one_line(array)}")
 
 
 def _members(space: Any) -> Mapping[Any, Any]:

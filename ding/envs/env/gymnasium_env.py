@@ -63,7 +63,9 @@ SETTINGS = Settings(
             "Instead of `env_id`: an env; a class or function that makes one, or its name `module:name`; or a pair of "
             "it and its arguments.",
         ),
-        "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Further arguments of `gymnasium.make`."),
+        "kwargs": Setting(
+            NO_DEFAULT, instance_of(dict), "Further arguments of `gymnasium.make`, or of the class or function `env`."
+        ),
         "wrappers": Setting(
             NO_DEFAULT,
             instance_of(list, tuple),
@@ -107,10 +109,10 @@ _made: set[str] = set()
 class GymnasiumEnv(LazyEnv):
     """A gymnasium environment: float64 observations become float32, other dtypes are kept; reward [1] float32.
 
-    The config names it by `env_id` (with `kwargs` for `gymnasium.make`) or gives `env`, an instance or a function
-    without arguments. `wrappers` lists wrappers or (wrapper, kwargs), innermost first; `max_episode_steps` sets the
-    step limit; with `act_scale` real-valued actions come in [-1, 1] and are mapped onto the bounds of the action space,
-    with `act_bins` they come as choices among values.
+    The config names it by `env_id` or gives `env`, an instance or a function; `kwargs` are arguments of
+    `gymnasium.make` or that function. `wrappers` lists wrappers or (wrapper, kwargs), innermost first;
+    `max_episode_steps` sets the step limit; with `act_scale` real-valued actions come in [-1, 1] and are mapped onto
+    the bounds of the action space, with `act_bins` they come as choices among values.
 
     The environment is made at the first `reset`. If a space is read earlier, an environment is made and closed
     for that. `info` has the bools `terminated` and `truncated` at each step, and the float `eval_episode_return` at
@@ -253,7 +255,7 @@ class GymnasiumSource:
     Attributes:
         env_id: an id that gymnasium knows, or None.
         env: an instance or a function without arguments, or None.
-        kwargs: further keyword arguments for `gymnasium.make`.
+        kwargs: further keyword arguments for `gymnasium.make`, or of `env`, which has them already.
         wrappers: (wrapper, its keyword arguments), the innermost first.
         max_episode_steps: the number of steps after which episodes are truncated; None keeps the env's own limit.
     """
@@ -279,10 +281,15 @@ class GymnasiumSource:
                 f"env (type gymnasium): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}"
             )
         kwargs = dict(cfg.get("kwargs", {}))
-        if env is not None and kwargs:
-            raise ConfigError(f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env")
         if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
             env = factory_of(env)
+        if env is not None and kwargs:
+            if not _is_factory(env):
+                raise ConfigError(
+                    f"env (type gymnasium): kwargs = {kwargs!r} are not for an env that is made, {shown(env)}; give "
+                    "its class, or a function that makes it"
+                )
+            env = factory_of((env, kwargs))
         wrappers = tuple(_read_wrapper(entry) for entry in cfg.get("wrappers", ()))
         if cfg.get("channels_first"):
             wrappers += ((channels_first, {}),)
