@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -37,9 +38,10 @@ class PolicyFactory:
             return None
 
         rng = new_generator()
+        space = _own_space(action_space, rng)
 
         def forward(data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
-            return {env_id: _random_output(action_space, obs, rng) for env_id, obs in data.items()}
+            return {env_id: _random_output(space, obs, rng) for env_id, obs in data.items()}
 
         def reset(*args: Any, **kwargs: Any) -> None:
             """Do nothing: random actions have no state."""
@@ -58,6 +60,15 @@ def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
     if cfg.policy.get("transition_with_policy_data", False):
         return policy
     return PolicyFactory.get_random_policy(policy, action_space=env.action_space)
+
+
+def _own_space(space: Any, rng: np.random.Generator) -> Any:
+    """Return a copy of an action space, or of a list of them, that nobody else seeds: envs of a class may share one."""
+    own = copy.deepcopy(space)
+    for member in own if isinstance(own, list) else [own]:
+        if hasattr(member, "seed"):
+            member.seed(int(rng.integers(2**31)))
+    return own
 
 
 def _random_output(space: Any, obs: Any, rng: np.random.Generator) -> dict[str, Any]:

@@ -69,7 +69,14 @@ def every_operation():
         ddp.synchronize()
         out["async"] = x.item()
         out["all"] = [ddp.on_all_ranks(True), ddp.on_all_ranks(rank == 0)]
-        cfg = {"policy": {"batch_size": 5, "n_sample": 7, "learn": {"batch_size": 4}, "collect": {"n_sample": 3, "n_episode": None}}}
+        cfg = {
+            "policy": {
+                "batch_size": 5,
+                "n_sample": 7,
+                "learn": {"batch_size": 4},
+                "collect": {"n_sample": 3, "n_episode": None},
+            }
+        }
         out["config"] = ddp.to_ddp_config(cfg)
         assert out["config"] is cfg
         out["lengths"] = None
@@ -296,7 +303,7 @@ def train_until(where):
             if where == "policy":
                 DQNPolicy._forward_collect = _break
             if where == "learner":
-                main.policy.learn.learning_rate = float("inf")
+                main.policy.learn.learning_rate = 1e38
         run_serial((main, create), env_setting=setting(collector=env))
 
 

@@ -11,6 +11,7 @@ from easydict import EasyDict
 
 from ding.policy import CommandModePolicy, DQNPolicy, EpsCommandModePolicy, PPOPolicy, create_policy, get_policy_cls
 from ding.policy.policy_factory import PolicyFactory, get_random_policy
+from ding.utils.default_helper import set_pkg_seed
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 CollectMode = namedtuple("CollectMode", ["forward", "process_transition", "get_train_sample", "reset", "get_attribute"])
@@ -40,6 +41,19 @@ def test_a_gymnasium_discrete_action_has_the_shape_of_a_policy_output():
         assert out["action"].shape == (1,)
         assert out["action"].dtype == torch.int64
         assert 5 <= out["action"].item() < 8
+
+
+def test_an_env_that_seeds_the_space_it_shares_changes_nothing_of_random_actions():
+    space = gymnasium.spaces.Discrete(1000)
+    drawn = []
+    for seeds_space in (False, True):
+        set_pkg_seed(0, use_cuda=False)
+        policy = PolicyFactory.get_random_policy(COLLECT_MODE, action_space=space)
+        for _ in range(4):
+            if seeds_space:
+                space.seed(7)
+            drawn.append(policy.forward({0: torch.zeros(2)})[0]["action"].item())
+    assert drawn[:4] == drawn[4:] and len(set(drawn)) == 4
 
 
 def test_a_discrete_space_of_any_package_will_do():

@@ -101,8 +101,10 @@ class _LogitSampleWrapper(_SamplingWrapper):
 
     def _sample(self, output: dict[str, Any], choose: Callable[..., Tensor], *args: Any) -> dict[str, Any]:
         """Set `output['action']` to `choose(logit, mask, *args)` for each head."""
-        _check_logit(output, self)
-        mask_logits(output)
+        if type(output) is not dict or "logit" not in output:
+            _check_logit(output, self)
+        if output.get(ACTION_MASK) is not None:
+            mask_logits(output)
         logit, mask = output["logit"], output.get(ACTION_MASK)
         if isinstance(logit, Tensor):
             output["action"] = choose(logit, mask, *args)

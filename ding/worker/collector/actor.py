@@ -14,7 +14,7 @@ from ding.torch_utils.data_helper import to_ndarray
 from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import split_output
-from ding.utils.data.nested import has_nan, is_finite, is_mapping, leaves
+from ding.utils.data.nested import all_finite, has_nan, is_finite, is_mapping, leaves
 from ding.utils.log_helper import in_one_line
 from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env, not_finite_name
@@ -140,10 +140,10 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
         KeyError: it returned no action for an env.
     """
     if isinstance(output, StackedOutput) and output.env_ids == env_ids:
-        for key, is_fit in _FITS.items():
+        for key, (is_fit, are_fit) in _FITS.items():
             value = output.columns.get(key)
             if type(value) is torch.Tensor:  # numpy is faster for a few numbers
-                fits = not value.is_floating_point() or is_fit(value.float().numpy(force=True))
+                fits = not value.is_floating_point() or are_fit(value.float().numpy(force=True))
             else:
                 fits = value is None or all(map(is_fit, leaves(value)))
             if not fits:
@@ -163,14 +163,17 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
     return [_own_array(_action_of(output[env_id], env_id)) for env_id in env_ids]
 
 
-# What the leaves of an entry have to be; the logits of illegal actions may be minus infinity.
-_FITS: Mapping[str, Callable[[Any], bool]] = {"action": is_finite, "logit": lambda leaf: not has_nan(leaf)}
+# What a leaf, and an array of floats, of an entry has to be; the logits of illegal actions may be minus infinity.
+_FITS: Mapping[str, tuple[Callable[[Any], bool], Callable[[np.ndarray], bool]]] = {
+    "action": (is_finite, all_finite),
+    "logit": (lambda leaf: not has_nan(leaf), lambda array: not np.count_nonzero(np.isnan(array))),
+}
 
 
 def _refuse_rows(output: Mapping[int, Any], key: str) -> None:
     for env_id, out in output.items():
         value = out.get(key) if is_mapping(out) else None
-        wrong = next((leaf for leaf in leaves(value) if not _FITS[key](leaf)), None)
+        wrong = next((leaf for leaf in leaves(value) if not _FITS[key][0](leaf)), None)
         if wrong is not None:
             raise FloatingPointError(
                 f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {in_one_line(value)}; the "

@@ -162,7 +162,7 @@ class Rollout(SavedAttributes):
         self._env = env
         self._foreign = CustomManagerBlocks(env)
         self._blocks: Any = self._foreign
-        self._normalization = self._foreign.normalization or Normalization(env_num=env.env_num)
+        self._normalization: Normalization | None = self._foreign.normalization
         self._info = info
         self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
         self._version: Any = None
@@ -338,11 +338,12 @@ class Rollout(SavedAttributes):
 
     def _obs_of(self, acting: Ready) -> Batch:
         """Return the observations to act on, normalized if they are to be, and count them."""
-        obs = self._last
+        obs, normalization = self._last, self._normalization
         if obs is None or self._shown is not acting.obs or obs.env_ids != acting.env_ids:
             check_finite("the observation", acting.obs, acting.env_ids, self._steps)
-            obs = Batch(acting.env_ids, self._normalization.first_scaled(acting.obs))
-        self._normalization.gather(acting.obs)
+            obs = Batch(acting.env_ids, normalization.first_scaled(acting.obs) if normalization else acting.obs)
+        if normalization is not None:
+            normalization.gather(acting.obs)
         return obs
 
     def _rows_to_step(self, acting: Ready) -> list[int]:
@@ -448,8 +449,9 @@ class Rollout(SavedAttributes):
         check_finite("the observation", step.obs, step.env_ids, number)
         check_finite("the reward", step.reward, step.env_ids, number)
         self._shown = step.obs
-        step.obs = self._normalization.scaled(step.obs)
-        step.reward = self._normalization.scaled_rewards(step.reward, step.ids, step.ends)
+        if self._normalization is not None:
+            step.obs = self._normalization.scaled(step.obs)
+            step.reward = self._normalization.scaled_rewards(step.reward, step.ids, step.ends)
         self._last = next_obs = Batch(step.env_ids, step.obs)
         steps = Steps(step, obs, output, next_obs)
         for on_steps in self._of_steps:
@@ -517,6 +519,7 @@ class Rollout(SavedAttributes):
         """Forget the running episode of this env; its next observation begins another."""
         self._stale.discard(env_id)
         self._pending.pop(env_id, None)
-        self._normalization.begin_episode(env_id)
+        if self._normalization is not None:
+            self._normalization.begin_episode(env_id)
         self._steps[env_id] = 0
         self._seconds[env_id] = 0.0

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ding.utils.data.nested import has_nan, is_finite, leaves
+from ding.utils.data.nested import FLOAT32_MAX, has_nan, is_finite, leaves
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import Ended, Steps, entry_of
@@ -39,7 +39,8 @@ def reported_return(info: Any, env_id: int) -> Any:
             f"env {env_id} ended an episode without info['eval_episode_return'], the return of the episode; "
             f"its info has {sorted(info)}"
         ) from None
-    if not all(is_finite(leaf) or has_nan(leaf) for leaf in leaves(value)):
+    is_usual = type(value) is float and -FLOAT32_MAX <= value <= FLOAT32_MAX
+    if not is_usual and not all(is_finite(leaf) or has_nan(leaf) for leaf in leaves(value)):
         raise FloatingPointError(
             f"env {env_id} ended an episode with info['eval_episode_return'] = {value!r}; report a return that is "
             "finite in float32"
