@@ -502,4 +502,4 @@ def test_a_name_of_another_library_that_is_no_key_tells_what_to_write(name, word
 def test_workers_get_the_function_of_a_schedule_by_its_name():
     main = with_value(copy.deepcopy(parallel_test_main_config), "policy.learn.lr_scheduler", os.path.isabs)
     cfg = compile_config_parallel(main, parallel_test_create_config, parallel_test_system_config, save_cfg=False)
-    assert cfg.main.policy.learn.lr_scheduler == "posixpath:isabs"
+    assert cfg.main.policy.learn.lr_scheduler == {"__reference__": "posixpath:isabs"}

@@ -281,8 +281,8 @@ class GymnasiumSource:
         kwargs = dict(cfg.get("kwargs", {}))
         if env is not None and kwargs:
             raise ConfigError(
-                f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env; give a pair of "
-                "the class and its arguments, env = (class, {...})"
+                f"env (type gymnasium): kwargs = {kwargs!r} are for env_id and have no meaning with env; give a pair "
+                "of the class and its arguments, env = (class, {...})"
             )
         if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
             env = factory_of(env)
