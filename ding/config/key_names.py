@@ -240,12 +240,12 @@ class KnownKeys:
         if "." in name and name in self:
             return [name]
         paths = self._usual(self._places.get(name, ())) or self._usual(keys_meant_by(name, self))
-        if name.lower() in UNITS and name not in self._places:
+        if paths and name.lower() in UNITS and name not in self._places:
             raise ConfigError(f"{name} is not taken over: set {self._one_of(paths)}, {UNITS[name.lower()]}")
         if not paths and name.lower() in INSTEAD:
             raise ConfigError(f"{name} is no setting: write {INSTEAD[name.lower()]}")
         if not paths:
-            near = nearest(name, {*self._places, *SYNONYMS} - {name})
+            near = nearest(name, {*self._places, *(other for other in SYNONYMS if keys_meant_by(other, self))})
             in_full = worded("config={'policy.learn....': value}", "--set policy.learn....=VALUE")
             raise ConfigError(
                 f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "

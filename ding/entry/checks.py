@@ -286,6 +286,12 @@ def check_hindsight(cfg: Mapping[str, Any], can_relabel: bool) -> None:
                 f"policy.{key} = {number} is not allowed with the replay buffer 'her', which replaces the goals of "
                 "single steps; set it to 1"
             )
+    for key in ("norm_obs", "norm_reward"):
+        if value_at(cfg, f"env.{key}.use_norm"):
+            raise ConfigError(
+                f"env.{key} is not allowed with the replay buffer 'her', which computes rewards from goals as the env "
+                "shows them; leave out her or the normalization (normalize)"
+            )
 
 
 # Settings that compiling overrides: (where users may have set it, what overrides it).

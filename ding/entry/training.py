@@ -521,7 +521,7 @@ def _set_env(
 
 def _set_normalization(env: EasyDict, normalize: bool | str) -> None:
     parts = {True: ("norm_obs", "norm_reward"), False: (), "obs": ("norm_obs",), "reward": ("norm_reward",)}
-    if normalize not in parts:
+    if not isinstance(normalize, bool | str) or normalize not in parts:
         raise ConfigError(f"normalize = {normalize!r} is not allowed; it must be True, False, 'obs' or 'reward'")
     for key in parts[normalize]:
         env[key] = EasyDict(use_norm=True)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
+from ding.policy.common_utils import drop_last_axis
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import INIT_GAINS, initialise_by_gains, normalised
 from ding.policy.settings import COMPATIBLE
@@ -89,7 +90,7 @@ class A2CPolicy(ActorCriticPolicy):
             adv = normalised(adv)
         loss = a2c_terms_error(
             self._kind.terms(output["logit"], action),
-            a2c_data(output["logit"], action, output["value"], adv, return_, batch["weight"]),
+            a2c_data(output["logit"], action, drop_last_axis(output["value"]), adv, return_, batch["weight"]),
         )
         total = loss.policy_loss + learn.value_weight * loss.value_loss - learn.entropy_weight * loss.entropy_loss
         return total, (total, loss, adv)

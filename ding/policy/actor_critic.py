@@ -17,6 +17,7 @@ from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import (
     batch_observations,
     drop_column,
+    drop_last_axis,
     flag_column,
     is_end,
     model_input,
@@ -253,7 +254,8 @@ class ActorCriticPolicy(StochasticPolicy):
         """Return the values [B] of the critic, in evaluation mode and without gradients."""
         self._modes[(self._model,)].set(False)
         with torch.no_grad():
-            value: Tensor = self._model(self._model_input(observations), mode="compute_critic")["value"]
+            output = self._model(self._model_input(observations), mode="compute_critic")
+        value: Tensor = drop_last_axis(output["value"])
         return value
 
     def _learn_parts(self) -> dict[str, Any]:

@@ -73,12 +73,12 @@ def default_preprocess_learn(
             batch[key] = batch[key].view(size, 1)
     for key in ("value", "adv", "return", "done", "weight"):
         if key in batch:
-            batch[key] = _drop_last_axis(batch[key])
+            batch[key] = drop_last_axis(batch[key])
     if "done" in batch:
         batch["done"] = _final(data, batch, ignore_done)
-    batch["weight"] = _drop_last_axis(importance_weight(batch)) if use_priority_IS_weight else batch.get("weight")
+    batch["weight"] = drop_last_axis(importance_weight(batch)) if use_priority_IS_weight else batch.get("weight")
     if "reward" in batch:
-        batch["reward"] = _nstep_reward(batch["reward"]) if use_nstep else _drop_last_axis(batch["reward"])
+        batch["reward"] = _nstep_reward(batch["reward"]) if use_nstep else drop_last_axis(batch["reward"])
     return batch
 
 
@@ -201,7 +201,8 @@ def _is_integer(action: Any) -> bool:
     return isinstance(action, np.ndarray) and action.dtype.kind in "iu"
 
 
-def _drop_last_axis(item: Any) -> Any:
+def drop_last_axis(item: Any) -> Any:
+    """Return a tensor [B, 1] as [B], and all else as it is."""
     return item.squeeze(1) if isinstance(item, Tensor) and item.dim() == 2 and item.shape[1] == 1 else item
 
 

@@ -18,6 +18,7 @@ from ding.model.common.head import DiscreteHead, RegressionHead, Reparameterizat
 from ding.model.template.vac import MAVAC
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy, KLLimit
+from ding.policy.common_utils import drop_last_axis
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.ppo import (
@@ -266,7 +267,7 @@ class PPOLoss:
             output: the model's `logit` and `value`.
             batch: `action, log_prob_old, value, adv, return_, weight`, and `log_prob_pretrained` or None.
         """
-        adv, weight, value = batch["adv"], batch["weight"], output["value"]
+        adv, weight, value = batch["adv"], batch["weight"], drop_last_axis(output["value"])
         if self.adv_norm:
             adv = normalised(adv)
         terms = self.kind.terms(output["logit"], batch["action"])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
-from ding.policy.common_utils import stack_column
+from ding.policy.common_utils import drop_last_axis, stack_column
 from ding.policy.ppo import initialise_actor_critic, normalised
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
@@ -101,7 +101,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         learn = self._cfg.learn
         output = self._learn_model.forward(batch["obs"], mode="compute_actor_critic")
         mask_logits(output)
-        weight, action, logit, value = batch["weight"], batch["action"], output["logit"], output["value"]
+        weight, action, logit = batch["weight"], batch["action"], output["logit"]
         adv = normalised(batch["adv"]) if learn.adv_norm else batch["adv"]
         terms = self._kind.terms(logit, action)
         old_terms = self._kind.terms(batch["logit"], action)
@@ -111,7 +111,7 @@ class PPOOffPolicy(ActorCriticPolicy):
         ]
         policy_loss = torch.stack([part.loss for part in surrogates]).sum()
         entropy = torch.stack([weighted_mean(term.entropy, weight) for term in terms]).sum()
-        value_loss = self._value_loss(value, batch)
+        value_loss = self._value_loss(drop_last_axis(output["value"]), batch)
         total = policy_loss + learn.value_weight * value_loss - learn.entropy_weight * entropy
         self._backward_and_step(total, self._optimizer, self._model)
         logged = {
@@ -145,7 +145,7 @@ class PPOOffPolicy(ActorCriticPolicy):
 
     @torch.no_grad()
     def _nstep_returns(self, batch: dict[str, Any], scale: float) -> Tensor:
-        next_value = self._model(batch["next_obs"], mode="compute_critic")["value"] * scale
+        next_value = drop_last_axis(self._model(batch["next_obs"], mode="compute_critic")["value"]) * scale
         data = nstep_return_data(batch["reward"], next_value, batch["done"])
         return nstep_return(data, self._gamma, self._nstep, batch.get("value_gamma"))
 

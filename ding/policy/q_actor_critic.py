@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ding.policy.base_policy import BatchPolicy
+from ding.policy.common_utils import drop_last_axis
 from ding.policy.training_step import Learned, parameters_of
 from ding.rl_utils.td import v_1step_td_data, v_1step_td_error
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer
@@ -158,10 +159,11 @@ class QActorCriticPolicy(BatchPolicy):
         return dict(zip(self._critic_loss_names, losses, strict=False)), error.detach()
 
 
-def q_values(output: Mapping[str, Any]) -> list[Tensor]:
-    """Return the values of each critic from the output of a model."""
+def q_values(output: Mapping[str, Any], of_choices: bool = False) -> list[Tensor]:
+    """Return the values [B] of each critic from the output of a model, or [B, N] of the choices among N actions."""
     q = output["q_value"]
-    return list(q) if isinstance(q, list | tuple) else [q]
+    every = list(q) if isinstance(q, list | tuple) else [q]
+    return every if of_choices else list(map(drop_last_axis, every))
 
 
 def smaller(q: list[Tensor]) -> Tensor:

@@ -320,9 +320,9 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         """
         with torch.no_grad():
             probability, log_prob = self._policy(batch["next_obs"])
-            next_q = q_values(self._target_model.forward(batch["next_obs"], mode="compute_critic"))
+            next_q = q_values(self._target_model.forward(batch["next_obs"], mode="compute_critic"), of_choices=True)
             next_value = (probability * (smaller(next_q) - self._target_alpha() * log_prob)).sum(-1)
-        q = q_values(self._model(batch["obs"], mode="compute_critic"))
+        q = q_values(self._model(batch["obs"], mode="compute_critic"), of_choices=True)
         rest = next_value, batch["action"].long(), batch["reward"], batch["done"], batch["weight"]
         losses, errors = zip(
             *[q_v_1step_td_error(q_v_1step_td_data(one, *rest), self._gamma) for one in q], strict=True
@@ -334,7 +334,7 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
         """Return the terms; the loss is the mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), Q detached."""
         obs = batch["obs"]
         with torch.no_grad():
-            q = smaller(q_values(self._model(obs, mode="compute_critic")))
+            q = smaller(q_values(self._model(obs, mode="compute_critic"), of_choices=True))
         probability, log_prob = self._policy(obs)
         negative_entropy = (probability * log_prob).sum(-1)
         loss = alpha * negative_entropy - (probability * q).sum(-1)

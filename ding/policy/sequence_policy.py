@@ -267,7 +267,8 @@ class IMPALAPolicy(SequenceActorPolicy):
         observations = with_last_observation(batch, ends)
         output = forward_steps(self._learn_model.forward, observations, mode="compute_actor_critic")
         mask_logits(output)
-        value, next_value = output["value"][:-1], output["value"][1:].detach()
+        values = output["value"].reshape(-1, reward.shape[1])  # [T + 1, B], also of a network's [T + 1, B, 1]
+        value, next_value = values[:-1], values[1:].detach()
         (terms,) = self._kind.terms(map_leaves(lambda logit: logit[:-1], output["logit"]), action)
         with torch.no_grad():
             (old_terms,) = self._kind.terms(batch["logit"], action)

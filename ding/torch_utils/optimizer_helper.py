@@ -430,15 +430,17 @@ def lr_schedule_rule(value: Any) -> str | None:
     if name is None:
         is_allowed = value is None or value.keys() >= _DECAY
     elif callable(name):
-        is_allowed = value is name and (reference_to(value) is not None or is_of_notebook(value))
+        is_function = value is name and not isinstance(value, type)
+        is_allowed = is_function and (reference_to(value) is not None or is_of_notebook(value))
     else:
         is_progress = value is name and (value == "linear" or is_reference(value))
         is_allowed = is_progress or _torch_scheduler(name) is not None
     if is_allowed:
         return None
     return (
-        "'linear', an importable function of the remaining progress or its name module:function, a dict of the type of "
-        "a torch scheduler and its arguments, a dict of epoch_num and min_lr_lambda, or None"
+        "'linear', an importable function of the remaining progress or its name module:function, a dict of the name of "
+        "a torch scheduler and its arguments such as {'type': 'StepLR', 'step_size': 1000}, a dict of epoch_num and "
+        "min_lr_lambda, or None"
     )
 
 
@@ -538,9 +540,16 @@ class LearningRateSchedule:
             group["lr"] = rate
 
     def step(self) -> None:
-        """Count a training step."""
+        """Count a training step.
+
+        Raises:
+            ConfigError: the scheduler of torch takes no further steps.
+        """
         if self._scheduler is not None:
-            self._scheduler.step()
+            try:
+                self._scheduler.step()
+            except ValueError as e:  # OneCycleLR
+                raise ConfigError(f"learn.lr_scheduler = {shown(self._setting)} ends before the run: {e}") from e
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts and rates of the scheduler; those of a schedule by progress follow from the run."""

@@ -43,8 +43,8 @@ def saved_form(value: Any, is_json: bool = False) -> Any:
     """Return a copy of a tree as data that files and messages can hold, from which `resolved` makes it again.
 
     A class, a function or a member of an enum becomes `{"__reference__": "module:name"}`. Partials, paths, arrays,
-    dtypes, dataclasses, named tuples and spaces become calls, `{"__reference__": ..., "args": [...], "kwargs": {...}}`.
-    What cannot be imported by its name, such as a lambda, stays as it is.
+    dtypes, dataclasses, named tuples, spaces and activations of torch become calls, `{"__reference__": ..., "args":
+    [...], "kwargs": {...}}`. What cannot be imported by its name, such as a lambda, stays as it is.
 
     Args:
         is_json: whether what JSON lacks becomes a call, too: tuples, sets, bytes, complex numbers, numpy's scalars.
@@ -96,7 +96,9 @@ def _call_of(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any], Mapp
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if field.init]
         return type(value), (), {name: getattr(value, name) for name in names}
-    if type(value).__module__.startswith("gymnasium.spaces.") and type(value).__name__ in _SPACES:
+    module = type(value).__module__
+    is_activation = module == "torch.nn.modules.activation" and not any(True for _ in value.parameters())
+    if is_activation or (module.startswith("gymnasium.spaces.") and type(value).__name__ in _SPACES):
         parameters = inspect.signature(type(value)).parameters.keys() - {"seed"}
         return type(value), (), {name: getattr(value, name) for name in sorted(parameters) if hasattr(value, name)}
     return None, (), {}

@@ -42,9 +42,9 @@ def test_saved_python_is_read_back_by_read_config_directly(path):
 
 
 def test_classes_and_modules_do_not_break_saving(path):
-    save_config_py(EasyDict(a=nn.Tanh(), b=nn.ReLU, c=lambda x: x, n=1), path)
+    save_config_py(EasyDict(a=nn.Flatten(), b=nn.ReLU, c=lambda x: x, n=1), path)
     back = read_config_directly(path)["exp_config"]
-    assert back["a"] == "Tanh()" and back["n"] == 1
+    assert back["a"] == "Flatten(start_dim=1, end_dim=-1)" and back["n"] == 1
     assert back["b"] == {"__reference__": "torch.nn.modules.activation:ReLU"}
 
 

@@ -118,6 +118,7 @@ def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path, monkeypat
         (["--resume", "run", "--set", "gamma=0.9"], "--set"),
         (["--resume", "run", "--exp-name", "x"], "--exp-name"),
         (["--resume", "run"], "total_config.py"),
+        (["--resume", "missing"], "folder of a run 'missing'"),
     ],
 )
 def test_what_a_folder_cannot_be_resumed_with_is_said(arguments, word, tmp_path, monkeypatch):

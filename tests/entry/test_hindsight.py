@@ -171,6 +171,8 @@ class NoGoals(Reach):
         ("dqn", BITS, {"nstep": 3}, "nstep = 3"),
         ("ppo", BITS, {}, "off-policy"),
         ("dqn", BITS, {"parallel": True}, "serial"),
+        ("dqn", BITS, {"normalize": "obs"}, "norm_obs"),
+        ("dqn", BITS, {"normalize": "reward"}, "norm_reward"),
         ("dqn", BITS, {"config": {"policy.model.obs_shape": 4}}, "desired_goal"),
         ("dqn", BITS, {"her": {"strategi": "final"}}, "strategy"),
         ("dqn", BITS, {"her": {"strategy": "last"}}, "future"),

@@ -233,7 +233,7 @@ def test_a_config_normalizes_by_the_settings_of_the_env():
     assert list(stored(training)) == ["obs"]
 
 
-@pytest.mark.parametrize("wrong", ["everything", 2])
+@pytest.mark.parametrize("wrong", ["everything", 2, {"obs": True}])
 def test_another_way_to_normalize_is_refused(wrong):
     with pytest.raises(ConfigError, match="normalize = "):
         train("dqn", Far, iterations=1, normalize=wrong, **QUICK)

@@ -11,6 +11,7 @@ from torch import nn
 
 from ding.entry import train
 from ding.entry.cli import cli
+from ding.entry.run_folder import RunFolder
 from ding.entry.trained import evaluate_run
 from ding.entry.training import Training
 from ding.utils import MODEL_REGISTRY
@@ -132,6 +133,43 @@ def test_each_family_of_policies_trains_what_the_guide_asks_of_a_network(policy,
     training = train(policy, env, model=(network, arguments), folder="run", **FEW, **settings)
     assert training.result["train_iter"] >= 1
     assert isinstance(training._load().policy.policy._model, network)
+
+
+class ColumnOfValues(ActorCritic):
+    """Returns [*B, 1], as the last layer does."""
+
+    def compute_critic(self, obs):
+        return {"value": self.critic(obs)}
+
+
+class ColumnOfQ(QActorCritic):
+    def compute_critic(self, inputs):
+        return {"q_value": [q.unsqueeze(-1) for q in super().compute_critic(inputs)["q_value"]]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "networks", "settings"),
+    [
+        ("ppo", (ActorCritic, ColumnOfValues), {"n_steps": 16}),
+        ("ppo", (ActorCritic, ColumnOfValues), {"n_steps": 16, "recompute_adv": True}),
+        ("a2c", (ActorCritic, ColumnOfValues), {"n_steps": 16}),
+        ("ppo_offpolicy", (ActorCritic, ColumnOfValues), {"n_sample": 16}),
+        ("impala", (ActorCritic, ColumnOfValues), {}),
+        ("sac", (QActorCritic, ColumnOfQ), {"learning_starts": 0}),
+        (
+            "td3",
+            (partial(QActorCritic, is_gaussian=False), partial(ColumnOfQ, is_gaussian=False)),
+            {"learning_starts": 0},
+        ),
+    ],
+)
+def test_values_in_a_column_are_learned_as_values_in_a_row(policy, networks, settings):
+    env = "CartPole-v1" if networks[0] is ActorCritic else "Pendulum-v1"
+    for i, network in enumerate(networks):
+        train(policy, env, model=network, folder=f"run{i}", **FEW, **settings)
+    ends = [list(RunFolder(f"run{i}").checkpoints().values())[-1] for i in range(2)]
+    row, column = (torch.load(path, weights_only=True)["model"] for path in ends)
+    assert all(torch.equal(row[key], column[key]) for key in row)
 
 
 @pytest.mark.parametrize(("env", "told"), [("CartPole-v1", (4, 2, "discrete")), ("Pendulum-v1", (3, 1, "continuous"))])

@@ -681,6 +681,7 @@ def test_values_by_their_whole_key():
         ({"epsilon_decay": 0.99}, "set policy.other.eps.decay, which counts env steps"),
         ({"exploration_fraction": 0.5}, "set policy.other.eps.decay, which counts env steps"),
         ({"gae_lambda": 0.9}, "nothing reads a setting 'gae_lambda'. `ding show"),
+        ({"value_coef": 0.5}, "nothing reads a setting 'value_coef'. `ding show"),
         ({"config": {5: 3}}, r"config = \{5: 3\} is not allowed; it must be a dict of values by dotted key"),
         ({"config": ["seed"]}, r"config = \['seed'\] is not allowed"),
         ({"eps": 0.1}, "policy.other.eps = 0.1 is not allowed; set it to the schedule of epsilon"),

@@ -110,6 +110,7 @@ def test_a_copy_has_a_course_of_its_own():
         "cosine",
         3,
         lambda progress: progress,
+        MultiStepLR,
         {"epoch_num": 5},
         {"type": "ReduceLROnPlateau"},
         {"type": "Cosine", "T_max": 5},
@@ -121,6 +122,12 @@ def test_a_copy_has_a_course_of_its_own():
 def test_what_is_no_schedule_is_refused(setting):
     with pytest.raises(ConfigError, match="lr_scheduler"):
         LearningRateSchedule(optimizers(1.0), setting)
+
+
+def test_a_scheduler_of_torch_that_ends_before_the_run_is_named():
+    made = optimizers(1.0)
+    with pytest.raises(ConfigError, match="OneCycleLR"):
+        play(LearningRateSchedule(made, {"type": "OneCycleLR", "max_lr": 1.0, "total_steps": 3}), made, 4)
 
 
 def test_a_schedule_by_progress_needs_the_length_of_the_run():

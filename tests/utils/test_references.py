@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from easydict import EasyDict
 from gymnasium import spaces
+from torch import nn
 
 from ding.config.save import to_source
 from ding.utils.config_helper import ConfigError
@@ -63,6 +64,19 @@ def test_a_value_comes_back_from_a_file_and_from_a_message(value):
     sent = json.loads(json.dumps(EasyDict(saved_form(held_form({"of": value}), is_json=True))))
     for form in (eval(to_source(held_form({"of": value}))), EasyDict(sent)):
         assert is_same(plain(resolved(form, "env"))["of"], value)
+
+
+@pytest.mark.parametrize(
+    "activation", [nn.Tanh(), nn.ReLU(inplace=True), nn.LeakyReLU(0.2), nn.Softplus(beta=2)], ids=repr
+)
+def test_an_activation_of_torch_comes_back_with_its_arguments(activation):
+    made = resolved(saved_form({"of": activation}, is_json=True), "policy.model.activation")["of"]
+    assert made is not activation and repr(made) == repr(activation)
+
+
+@pytest.mark.parametrize("layer", [nn.PReLU(), nn.Linear(2, 2)], ids=repr)
+def test_a_layer_with_weights_is_no_value(layer):
+    assert saved_form(layer) is layer
 
 
 @pytest.mark.parametrize(
