@@ -1,6 +1,6 @@
-"""DQN on CartPole: dueling networks, three-step returns, and a learning rate that falls until the budget ends.
+"""DQN on CartPole: dueling networks, three-step returns, and a learning rate that falls over half of the budget.
 
-With another budget, set `learn.lr_scheduler.epoch_num` to half of its env steps, the number of its iterations.
+With another budget, set `learn.lr_scheduler.epoch_num` to a quarter of its env steps, half of its iterations.
 """
 
 envs = ["CartPole-v*"]
@@ -17,7 +17,7 @@ main_config = {
             "update_per_collect": 32,
             "batch_size": 64,
             "learning_rate": 2e-3,
-            "lr_scheduler": {"epoch_num": 50_000, "min_lr_lambda": 0.05},
+            "lr_scheduler": {"epoch_num": 25_000, "min_lr_lambda": 0.05},
             "target_update_freq": 256,
             "criterion": "huber",
             "grad_clip_type": "clip_norm",

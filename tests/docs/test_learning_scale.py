@@ -27,7 +27,7 @@ def test_the_page_and_the_figures_of_the_recipes_are_made_of_the_runs_that_are_k
 def test_each_recipe_is_inside_or_above_the_interval_of_the_peer_or_reaches_its_goal_as_early():
     kept = learning_report.kept()
     verdicts = {
-        f"{task.name}/{policy}": learning_report.verdict(task, kept[f"{task.name}/{policy}"])
+        f"{task.name}/{policy}": learning_report.verdict(task, kept[f"{task.name}/{policy}"]).split(" (")[0]
         for task in TASKS
         for policy in task.budgets
         if task.peers
