@@ -384,13 +384,17 @@ def check_policy_fits_env(policy: Any, env: Any) -> None:
         return
     kind = duck_kind(space)
     is_real = kind == "Box" and bool(space.shape)
-    if (wants_discrete and is_real) or (not wants_discrete and kind in ("Discrete", "MultiDiscrete", "MultiBinary")):
+    has_integers = kind == "Box" and np.issubdtype(getattr(space, "dtype", None) or np.float32, np.integer)
+    is_choice = has_integers or kind in ("Discrete", "MultiDiscrete", "MultiBinary")
+    if (wants_discrete and is_real) or (not wants_discrete and is_choice):
         kind = "discrete" if wants_discrete else "real-valued"
         instead = "choose another policy.type or another env"
         rule = settings_of(type(policy)).get(_KIND, Setting()).rule
-        if rule is not None and rule(_kind_of(space)) is None:
+        if rule is not None and rule(_kind_of(space)) is None and not has_integers:
             instead = f"set policy.action_space = {_kind_of(space)!r}, or {instead}"
-        if wants_discrete:
+        if has_integers:
+            instead += ", or wrap the env so that the space is a MultiDiscrete of as many values"
+        elif wants_discrete:
             instead += ", or set env.act_bins (type gymnasium) to split each action into so many values"
         raise ConfigError(
             f"{type(policy).__name__} chooses {kind} actions, but the env's action_space is {shown(space)}; {instead}"

@@ -811,7 +811,10 @@ def test_an_env_that_keeps_to_the_contract_passes(name):
         ("NoInfoAtReset", "of type ndarray; return (observation, info)"),
         ("NoneForInfo", "the info of step() is None; return a dict, which may be empty"),
         ("Endless", "an episode of GymnasiumEnv(Endless) has not ended after 50 steps; set a step limit"),
-        ("NotANumber", "the observation of step() has NaN, which no space contains: array([nan], dtype=float32); look for"),
+        (
+            "NotANumber",
+            "the observation of step() has NaN, which no space contains: array([nan]",
+        ),
     ],
 )
 def test_an_env_that_does_not_is_told_what_is_wrong(name, problem, monkeypatch):

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from ding.entry.cli import cli
 from ding.envs import BaseEnvManager, DingEnvWrapper, EnvOutputError, GymnasiumEnv, SyncSubprocessEnvManager
 from ding.envs.env.gymnasium_spaces import checked_observation
+from ding.envs.env_manager.vector_env_manager import VectorEnvManager
 
 BOX = spaces.Box(0, 9, (2,), np.float32)
 BYTES = spaces.Box(0, 255, (2,), np.uint8)
@@ -150,6 +151,31 @@ def test_the_same_mistake_within_a_step_is_the_env_s_own():
     with pytest.raises(ValueError, match="too many values to unpack") as caught:
         env.step(0)
     assert not isinstance(caught.value, EnvOutputError)
+
+
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        (FOUR, "observation, reward, terminated, truncated, info"),
+        (WIDE, r"Returning returned an observation of the shape \(3,\)"),
+        (partial(Returning, (), first=[0.0]), "wants an array"),
+        (partial(Returning, values=([0, 1], None, False, False, {})), "the reward None; it must be one number"),
+        (partial(Returning, values=None), "observation, reward, terminated, truncated, info"),
+    ],
+)
+def test_single_envs_in_a_vector_env_are_told_the_same(game, message):
+    manager = VectorEnvManager({"env_num": 2}, [partial(GymnasiumEnv, cfg={"env": game})] * 2)
+    with pytest.raises(EnvOutputError, match=message), manager:
+        manager.launch()
+        manager.step({0: 0, 1: 0})
+
+
+def test_single_envs_in_a_vector_env_may_return_lists_and_an_array_as_the_reward():
+    game = partial(Returning, values=([0, 1], np.array([1.5]), False, False, {}))
+    with VectorEnvManager({"env_num": 1}, [partial(GymnasiumEnv, cfg={"env": game})]) as manager:
+        manager.launch()
+        timestep = manager.step({0: 0})[0]
+        assert (timestep.obs.tolist(), timestep.reward.tolist()) == ([0, 1], [1.5])
 
 
 @pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
