@@ -1001,6 +1001,7 @@ EXPORTED = [
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
     ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
     ("ppo", Wide, {}), ("ppo", Largest, {}), ("ppo", Valve, {}), ("dqn", "Pendulum-v1", {**QUICK, "act_bins": 5}),
+    ("dqn", Doubles, {**QUICK, "env_manager": "vector_env"}),
     ("ppo", "Pendulum-v1", {"normalize": True}), ("dqn", Gallery, {**QUICK, "normalize": True}),
 ]  # fmt: skip
 
