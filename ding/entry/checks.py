@@ -509,7 +509,8 @@ def model_shape(key: str, space: Any) -> Any:
         if key == "obs_shape" and has_channels_last(space):
             raise ConfigError(
                 f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
-                "encoders take (channels, height, width): set env.channels_first = True, or wrap the env"
+                "encoders take (channels, height, width): set env.channels_first = True (type gymnasium), or wrap the "
+                "env"
             )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
     usable = "a Discrete, a MultiDiscrete or a Box"

@@ -47,6 +47,7 @@ class Faulty(Returning):
 
 
 FOUR = partial(Returning, values=(np.zeros(2, np.float32), 0.0, False, {}))
+INFINITE = partial(Returning, values=(np.zeros(2, np.float32), 1e39, False, False, {}))
 WIDE = partial(Returning, values=(np.zeros(3, np.float32), 0.0, False, False, {}))
 
 
@@ -189,8 +190,15 @@ def test_managers_name_the_env_in_one_line(cls, game):
     manager.close()
 
 
-def test_the_command_prints_one_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        ("FOUR", "Error: Env 0 step"),
+        ("INFINITE", "Error: the reward of env 0 holds inf (float32 ends at 3.4e38) at step"),
+    ],
+)
+def test_the_command_prints_one_line(game, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(cli, ["train", "dqn", f"{__name__}:FOUR", "--env-steps", "100"])
+    result = CliRunner().invoke(cli, ["train", "dqn", f"{__name__}:{game}", "--env-steps", "100"])
     assert result.exit_code == 1
-    assert result.output.splitlines()[-1].startswith("Error: Env 0 step") and "Traceback" not in result.output
+    assert result.output.splitlines()[-1].startswith(message) and "Traceback" not in result.output
