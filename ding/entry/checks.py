@@ -390,13 +390,17 @@ def check_policy_fits_env(policy: Any, env: Any) -> None:
         return
     kind = duck_kind(space)
     is_real = kind == "Box" and bool(space.shape)
-    if (wants_discrete and is_real) or (not wants_discrete and kind in ("Discrete", "MultiDiscrete", "MultiBinary")):
+    has_integers = kind == "Box" and np.issubdtype(getattr(space, "dtype", None) or np.float32, np.integer)
+    is_choice = has_integers or kind in ("Discrete", "MultiDiscrete", "MultiBinary")
+    if (wants_discrete and is_real) or (not wants_discrete and is_choice):
         kind = "discrete" if wants_discrete else "real-valued"
         instead = "choose another policy.type or another env"
         rule = settings_of(type(policy)).get(_KIND, Setting()).rule
-        if rule is not None and rule(_kind_of(space)) is None:
+        if rule is not None and rule(_kind_of(space)) is None and not has_integers:
             instead = f"set policy.action_space = {_kind_of(space)!r}, or {instead}"
-        if wants_discrete:
+        if has_integers:
+            instead += ", or wrap the env so that the space is a MultiDiscrete of as many values"
+        elif wants_discrete:
             instead += ", or set env.act_bins (type gymnasium) to split each action into so many values"
         raise ConfigError(
             f"{type(policy).__name__} chooses {kind} actions, but the env's action_space is {shown(space)}; {instead}"
@@ -511,7 +515,8 @@ def model_shape(key: str, space: Any) -> Any:
         if key == "obs_shape" and has_channels_last(space):
             raise ConfigError(
                 f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
-                "encoders take (channels, height, width): set env.channels_first = True, or wrap the env"
+                "encoders take (channels, height, width): set env.channels_first = True (type gymnasium), or wrap the "
+                "env"
             )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
     usable = "a Discrete, a MultiDiscrete or a Box"

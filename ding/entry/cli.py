@@ -161,6 +161,8 @@ def _is_about_input(error: Exception) -> bool:
         return True
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return _own_module(error).startswith("ding.")
+    if isinstance(error, FloatingPointError):  # NaN or an infinity, whose place the message names
+        return _modules(error)[-1].startswith("ding.")
     if isinstance(error, (RuntimeError, pickle.UnpicklingError)):
         return _modules(error)[-1] in _FILE_AND_SERVICE_MODULES
     if not isinstance(error, (OSError, ImportError, KeyError, ValueError)):

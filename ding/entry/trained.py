@@ -445,8 +445,8 @@ def _batch(space: Any, size: int) -> Any:
 
 
 def _in_float32(obs: Any) -> Any:
-    """Return the observations with float64 as float32, with which the policy was trained."""
-    return map_leaves(lambda part: part.float() if part.dtype == torch.float64 else part, obs)
+    """Return observations with real numbers as float32, with which the policy was trained; also a traced network."""
+    return map_leaves(lambda part: part.float() if part.is_floating_point() else part, obs)
 
 
 def _write_torchscript(traced: Any, network: nn.Module, example: Any, path: str) -> None:

@@ -443,6 +443,12 @@ def test_real_valued_actions_are_those_of_the_env_itself():
         assert training.predict(obs) == pytest.approx(2 * policy.predict(obs.astype(np.float32)), abs=1e-6)
 
 
+class Levels(Corridor):
+    """Takes integers."""
+
+    action_space = spaces.Box(0, 9, (2,), np.int32)
+
+
 class Valves(Corridor):
     """As many valves as are asked for, in bounds that do not contain 0."""
 
@@ -605,6 +611,10 @@ def test_policies_without_epsilon_are_given_none_and_nothing_is_warned_of(policy
 
 @pytest.mark.parametrize("policy", ["ddpg", "td3", "d4pg", "sac"])
 def test_policies_for_real_valued_actions_say_so_where_the_env_has_a_choice(policy):
+    with pytest.raises(
+        ConfigError, match=r"chooses real-valued actions, but .* Box\(0, 9, .*int32\); .* MultiDiscrete"
+    ):
+        train("sac", Levels, iterations=1)
     with pytest.raises(ConfigError, match=r"chooses real-valued actions, but the env's action_space is Discrete\(2\)"):
         train(policy, "CartPole-v1", iterations=1)
 
@@ -992,6 +1002,7 @@ EXPORTED = [
     *(("dqn", Choices, QUICK), ("dqn", Doubles, QUICK), ("bdq", "Pendulum-v1", QUICK), ("bdq", Branches, QUICK)),
     ("dqn", Late, QUICK), ("dqn", Late, {**QUICK, "env_manager": "vector_env"}), ("dqn", Narrow, QUICK),
     ("ppo", Wide, {}), ("ppo", Largest, {}), ("ppo", Valve, {}), ("dqn", "Pendulum-v1", {**QUICK, "act_bins": 5}),
+    ("dqn", Doubles, {**QUICK, "env_manager": "vector_env"}),
     ("ppo", "Pendulum-v1", {"normalize": True}), ("dqn", Gallery, {**QUICK, "normalize": True}),
 ]  # fmt: skip
 

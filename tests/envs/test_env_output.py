@@ -15,6 +15,7 @@ from gymnasium import spaces
 from ding.entry.cli import cli
 from ding.envs import BaseEnvManager, DingEnvWrapper, EnvOutputError, GymnasiumEnv, SyncSubprocessEnvManager
 from ding.envs.env.gymnasium_spaces import checked_observation
+from ding.envs.env_manager.vector_env_manager import VectorEnvManager
 
 BOX = spaces.Box(0, 9, (2,), np.float32)
 BYTES = spaces.Box(0, 255, (2,), np.uint8)
@@ -46,6 +47,7 @@ class Faulty(Returning):
 
 
 FOUR = partial(Returning, values=(np.zeros(2, np.float32), 0.0, False, {}))
+INFINITE = partial(Returning, values=(np.zeros(2, np.float32), 1e39, False, False, {}))
 WIDE = partial(Returning, values=(np.zeros(3, np.float32), 0.0, False, False, {}))
 
 
@@ -152,6 +154,31 @@ def test_the_same_mistake_within_a_step_is_the_env_s_own():
     assert not isinstance(caught.value, EnvOutputError)
 
 
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        (FOUR, "observation, reward, terminated, truncated, info"),
+        (WIDE, r"Returning returned an observation of the shape \(3,\)"),
+        (partial(Returning, (), first=[0.0]), "wants an array"),
+        (partial(Returning, values=([0, 1], None, False, False, {})), "the reward None; it must be one number"),
+        (partial(Returning, values=None), "observation, reward, terminated, truncated, info"),
+    ],
+)
+def test_single_envs_in_a_vector_env_are_told_the_same(game, message):
+    manager = VectorEnvManager({"env_num": 2}, [partial(GymnasiumEnv, cfg={"env": game})] * 2)
+    with pytest.raises(EnvOutputError, match=message), manager:
+        manager.launch()
+        manager.step({0: 0, 1: 0})
+
+
+def test_single_envs_in_a_vector_env_may_return_lists_and_an_array_as_the_reward():
+    game = partial(Returning, values=([0, 1], np.array([1.5]), False, False, {}))
+    with VectorEnvManager({"env_num": 1}, [partial(GymnasiumEnv, cfg={"env": game})]) as manager:
+        manager.launch()
+        timestep = manager.step({0: 0})[0]
+        assert (timestep.obs.tolist(), timestep.reward.tolist()) == ([0, 1], [1.5])
+
+
 @pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
 @pytest.mark.parametrize("game", [FOUR, WIDE])
 def test_managers_name_the_env_in_one_line(cls, game):
@@ -163,8 +190,15 @@ def test_managers_name_the_env_in_one_line(cls, game):
     manager.close()
 
 
-def test_the_command_prints_one_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        ("FOUR", "Error: Env 0 step"),
+        ("INFINITE", "Error: the reward of env 0 holds inf (float32 ends at 3.4e38) at step"),
+    ],
+)
+def test_the_command_prints_one_line(game, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(cli, ["train", "dqn", f"{__name__}:FOUR", "--env-steps", "100"])
+    result = CliRunner().invoke(cli, ["train", "dqn", f"{__name__}:{game}", "--env-steps", "100"])
     assert result.exit_code == 1
-    assert result.output.splitlines()[-1].startswith("Error: Env 0 step") and "Traceback" not in result.output
+    assert result.output.splitlines()[-1].startswith(message) and "Traceback" not in result.output

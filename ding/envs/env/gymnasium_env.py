@@ -193,13 +193,7 @@ class GymnasiumEnv(LazyEnv):
         return f"GymnasiumEnv({self._source.name})"
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        begun = self._env.reset(seed=seed, options=options)
-        if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-            raise EnvOutputError(
-                f"{self!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; "
-                "return (observation, info)"
-            )
-        return begun[0]
+        return begin_episode(self._env, self, seed=seed, options=options)[0]
 
     def _attach(self, env: Any) -> None:
         super()._attach(env)
@@ -215,6 +209,21 @@ class GymnasiumEnv(LazyEnv):
     def _discard(self, env: Any) -> None:
         if not self._source.is_instance:
             env.close()
+
+
+def begin_episode(env: Any, named: Any, **how: Any) -> tuple[Any, Any]:
+    """Reset a gymnasium env, which errors call `named`, and return the observation and info.
+
+    Raises:
+        EnvOutputError: the env returns something else.
+    """
+    begun = env.reset(**how)
+    if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
+        raise EnvOutputError(
+            f"{named!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; "
+            "return (observation, info)"
+        )
+    return begun[0], begun[1]
 
 
 class _Muted:

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from ding.envs.common.gym_compat import members_of, space_kind
-from ding.envs.env.gymnasium_env import GymnasiumSource, resolve_id
-from ding.envs.env.gymnasium_spaces import as_observation
+from ding.envs.env.base_env import EnvOutputError
+from ding.envs.env.gymnasium_env import GymnasiumSource, begin_episode, resolve_id
+from ding.envs.env.gymnasium_spaces import as_observation, checked_observation, one_float
 from ding.envs.env_manager.base_env_manager import RESET, RUN
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager, copied_rows, put_rows, refuse_foreign
 from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
@@ -298,7 +299,35 @@ def _make_member(source: GymnasiumSource, parent_pid: int) -> Any:
     if os.getpid() != parent_pid:
         forget_secrets()
         allow_children()
-    return source.make()
+    return _checked(source.make(), source.name)
+
+
+def _checked(env: Any, name: str) -> Any:
+    """Wrap a single env so that it says what is wrong with what it returns, and returns rewards as numbers."""
+    import gymnasium
+
+    class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def __repr__(self) -> str:
+            return name
+
+        def reset(self, **how: Any) -> tuple[Any, Any]:
+            obs, info = begin_episode(env, self, **how)
+            return checked_observation(obs, space, self), info
+
+        def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+            try:
+                obs, reward, terminated, truncated, info = env.step(action)
+            except (TypeError, ValueError) as e:
+                wrong = EnvOutputError.of_step(e, self)
+                if wrong is None:
+                    raise
+                raise wrong from e
+            if type(obs) is not np.ndarray or obs.dtype != space.dtype or obs.shape != space.shape:
+                obs = checked_observation(obs, space, self)
+            return obs, reward if type(reward) is float else one_float(reward), terminated, truncated, info
+
+    space = env.observation_space
+    return Checked(env)
 
 
 def _has_entry_point(source: GymnasiumSource) -> bool:
