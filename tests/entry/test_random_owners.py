@@ -63,7 +63,7 @@ class SeedingWalk(Walk):
 
 
 SETTINGS = {
-    "dqn": {},
+    "dqn": {"model": {"dropout": 0.2}},
     "rainbow": {"learning_starts": 64},
     "ppo": {"n_sample": 80},
     "discrete_sac": {"learning_starts": 64, "n_sample": 8},

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding.torch_utils.network.nn_module import Activation, ChannelLayerNorm, as_activation
+from ding.torch_utils.network.nn_module import Activation, ChannelLayerNorm, Dropout, as_activation
 from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 from ding.utils.action_mask import ACTION_MASK, action_mask_of, masks_by_choice
 from ding.utils.config_helper import ConfigError
@@ -316,7 +316,7 @@ class FCEncoder(nn.Module):
         for size_in, size_out in zip(sizes, sizes[1:], strict=False):
             layers += [nn.Linear(size_in, size_out), self.act]
             if dropout is not None:
-                layers.append(nn.Dropout(dropout))
+                layers.append(Dropout(dropout))
         self.main = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

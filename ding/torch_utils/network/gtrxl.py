@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ding.torch_utils.network.nn_module import MLP, Activation, as_activation, fc_block
+from ding.torch_utils.network.nn_module import MLP, Activation, Dropout, as_activation, fc_block
 
 
 class Attention(nn.Module):
@@ -81,7 +81,7 @@ class TransformerLayer(nn.Module):
             output_dim, hidden_dim, output_dim, mlp_num, activation=as_activation(activation), output_activation=False
         )
         self.layernorm2 = nn.LayerNorm(output_dim)
-        self.dropout = nn.Dropout(dropout_ratio)
+        self.dropout = Dropout(dropout_ratio)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Apply the layer to `x` [B, N, input_dim]; `mask` is that of `Attention`."""
@@ -124,7 +124,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.act = as_activation(activation)
         self.embedding = fc_block(input_dim, output_dim, activation=self.act)
-        self.dropout = nn.Dropout(dropout_ratio)
+        self.dropout = Dropout(dropout_ratio)
         self.main = nn.ModuleList(
             TransformerLayer(
                 output_dim, head_dim, hidden_dim, output_dim, head_num, mlp_num, dropout_ratio, activation=self.act
@@ -457,7 +457,7 @@ class GTrXL(nn.Module):
             self.embedding = fc_block(input_dim, embedding_dim, activation=act)
         self.activation = act
         self.pos_embedding = PositionalEmbedding(embedding_dim)
-        self.dropout = nn.Dropout(dropout_ratio) if dropout_ratio > 0 else nn.Identity()
+        self.dropout = Dropout(dropout_ratio) if dropout_ratio > 0 else nn.Identity()
         layers = (head_dim, embedding_dim, head_num, mlp_num, self.dropout, act, gru_gating, gru_bias)
         self.layers = nn.Sequential(*(GatedTransformerXLLayer(embedding_dim, *layers) for _ in range(layer_num)))
         self.u = nn.Parameter(torch.zeros(head_num, head_dim))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding.utils.random_draws import RandomModule, draw_normal
+from ding.utils.random_draws import RandomModule, draw_normal, draw_uniform
 from ding.utils.references import is_reference, resolve_reference
 
 _BY_DIM: dict[str, dict[int, type[nn.Module]]] = {
@@ -216,7 +216,7 @@ def _after_linear(
     if activation is not None:
         layers.append(activation)
     if dropout is not None:
-        layers.append(nn.Dropout(dropout))
+        layers.append(Dropout(dropout))
     return layers
 
 
@@ -457,6 +457,25 @@ class DataParallel(nn.DataParallel[nn.Module]):
             if name == "module" or name.startswith("__"):
                 raise
             return getattr(self.module, name)
+
+
+class Dropout(RandomModule, nn.Dropout):
+    """torch's `Dropout` that draws from a generator of its own.
+
+    Example:
+        >>> Dropout(0.5)(torch.ones(2, 3)).shape
+        torch.Size([2, 3])
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        is_kept = draw_uniform(self.rng, x.shape, like=x) >= self.p
+        return x * is_kept / max(1 - self.p, torch.finfo(x.dtype).tiny)
 
 
 class NoiseLinearLayer(RandomModule):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ding.torch_utils.network.nn_module import Activation, as_activation, conv2d_block, fc_block
+from ding.torch_utils.network.nn_module import Activation, Dropout, as_activation, conv2d_block, fc_block
 
 
 class ResBlock(nn.Module):
@@ -84,7 +84,7 @@ class ResFCBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.act = as_activation(activation)
-        self.dropout = None if dropout is None else nn.Dropout(dropout)
+        self.dropout = None if dropout is None else Dropout(dropout)
         self.fc1 = fc_block(in_channels, in_channels, activation=self.act, norm_type=norm_type)
         self.fc2 = fc_block(in_channels, in_channels, activation=None, norm_type=norm_type)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ding.torch_utils.network.nn_module import build_normalization
+from ding.torch_utils.network.nn_module import Dropout, build_normalization
 from ding.utils.data.nested import is_treetensor
 
 State = dict[str, Tensor]
@@ -69,7 +69,7 @@ class LSTM(nn.Module):
             if norm_type is not None:
                 self.norm.extend(build_normalization(norm_type)(4 * hidden_size) for _ in range(2))
         self.bias = nn.Parameter(torch.empty(num_layers, 4 * hidden_size))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         bound = 1 / math.sqrt(hidden_size)
         for parameter in (*self.wx, *self.wh, self.bias):
             nn.init.uniform_(parameter, -bound, bound)

@@ -9,6 +9,7 @@ from torch import nn
 from ding.model.common.encoder import ConvEncoder, DictEncoder, FCEncoder, IMPALAConvEncoder, build_encoder
 from ding.model.template.q_learning import C51DQN, DQN, DRQN
 from ding.model.template.vac import PG, VAC
+from ding.torch_utils.network.nn_module import Dropout
 from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 
 
@@ -26,7 +27,7 @@ def test_fc_encoder_is_a_chain_of_linear_layers_and_activations():
 
 def test_fc_encoder_dropout_follows_each_inner_activation():
     encoder = FCEncoder(4, [8, 6, 5], dropout=0.2)
-    assert [type(layer) for layer in encoder.main] == [nn.Linear, nn.ReLU, nn.Dropout] * 2
+    assert [type(layer) for layer in encoder.main] == [nn.Linear, nn.ReLU, Dropout] * 2
     assert encoder.main[2].p == 0.2
 
 
@@ -37,7 +38,7 @@ def test_fc_encoder_ignores_norm_type_without_res_block():
 def test_fc_encoder_with_residual_blocks():
     encoder = FCEncoder(4, [8, 8], res_block=True, norm_type="LN", dropout=0.1)
     assert "main.1.fc2.0.weight" in encoder.state_dict()
-    assert isinstance(encoder.main[0].dropout, nn.Dropout)
+    assert isinstance(encoder.main[0].dropout, Dropout)
     assert encoder(torch.rand(3, 4)).shape == (3, 8)
     assert isinstance(FCEncoder(4, [8], res_block=True).main, ResFCBlock)
     with pytest.raises(AssertionError, match=r"\[8, 6\]"):

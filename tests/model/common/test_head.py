@@ -15,7 +15,7 @@ from ding.model.common.head import (
     head_cls_map,
     independent_normal_dist,
 )
-from ding.torch_utils.network.nn_module import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import Dropout, NoiseLinearLayer
 
 
 def names(module):
@@ -34,7 +34,7 @@ def test_discrete_head():
 
 def test_head_options_reach_the_hidden_layers_only():
     head = DiscreteHead(8, 3, layer_num=2, activation=nn.Tanh(), norm_type="BN", dropout=0.2)
-    assert [type(layer) for layer in head.Q[0]] == [nn.Linear, nn.BatchNorm1d, nn.Tanh, nn.Dropout] * 2
+    assert [type(layer) for layer in head.Q[0]] == [nn.Linear, nn.BatchNorm1d, nn.Tanh, Dropout] * 2
     assert head.Q[0][3].p == 0.2
     assert [type(layer) for layer in head.Q[1]] == [nn.Linear]
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ding.model import DQN
-from ding.torch_utils.network.nn_module import NoiseLinearLayer
+from ding.torch_utils.network.nn_module import Dropout, NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import is_differentiable
 
 
@@ -109,7 +109,7 @@ def test_options_of_the_layers():
     model = DQN(4, 2, activation=nn.Tanh(), norm_type="BN", dropout=0.5, head_layer_num=2)
     kinds = [type(layer) for layer in model.modules()]
     assert nn.ReLU not in kinds
-    assert kinds.count(nn.Dropout) == 2 + 4
+    assert kinds.count(Dropout) == 2 + 4
     assert kinds.count(nn.BatchNorm1d) == 4
     model.eval()
     x = torch.rand(3, 4)

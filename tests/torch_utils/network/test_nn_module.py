@@ -11,6 +11,7 @@ from ding.torch_utils.network.nn_module import (
     GLU,
     MLP,
     ChannelLayerNorm,
+    Dropout,
     NoiseLinearLayer,
     as_activation,
     build_activation,
@@ -30,7 +31,7 @@ def types(module):
 
 def test_fc_block_orders_linear_norm_activation_dropout():
     block = fc_block(4, 8, nn.ReLU(), norm_type="BN", use_dropout=True, dropout_probability=0.3)
-    assert types(block) == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Dropout]
+    assert types(block) == [nn.Linear, nn.BatchNorm1d, nn.ReLU, Dropout]
     assert block[3].p == 0.3
     assert block.out_channels == 8
     assert types(fc_block(4, 8)) == [nn.Linear]
@@ -38,7 +39,7 @@ def test_fc_block_orders_linear_norm_activation_dropout():
 
 def test_noise_block_has_a_noisy_layer_in_the_place_of_the_linear_one():
     block = noise_block(4, 8, nn.ReLU(), norm_type="LN", use_dropout=True, sigma0=0.7)
-    assert types(block) == [NoiseLinearLayer, nn.LayerNorm, nn.ReLU, nn.Dropout]
+    assert types(block) == [NoiseLinearLayer, nn.LayerNorm, nn.ReLU, Dropout]
     assert block[0].sigma0 == 0.7
 
 
@@ -51,7 +52,7 @@ def test_sequential_pack_tells_the_width_of_its_last_layer_that_has_one():
 def test_mlp_is_flat_and_shares_one_activation():
     act = nn.Tanh()
     net = MLP(4, 8, 2, layer_num=3, activation=act, norm_type="LN", use_dropout=True, dropout_probability=0.1)
-    assert types(net) == [nn.Linear, nn.LayerNorm, nn.Tanh, nn.Dropout] * 3
+    assert types(net) == [nn.Linear, nn.LayerNorm, nn.Tanh, Dropout] * 3
     assert [net[i] is act for i in (2, 6, 10)] == [True] * 3
     assert [(layer.in_features, layer.out_features) for layer in net[::4]] == [(4, 8), (8, 8), (8, 2)]
 
@@ -60,7 +61,7 @@ def test_mlp_without_output_activation_or_norm_ends_in_the_bare_linear_layer():
     net = MLP(
         4, 8, 2, 2, activation=nn.ReLU(), norm_type="BN", use_dropout=True, output_activation=False, output_norm=False
     )
-    assert types(net) == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Dropout, nn.Linear]
+    assert types(net) == [nn.Linear, nn.BatchNorm1d, nn.ReLU, Dropout, nn.Linear]
     net = MLP(4, 8, 2, 1, activation=nn.ReLU(), norm_type="BN", output_activation=False)
     assert types(net) == [nn.Linear, nn.BatchNorm1d]
     net = MLP(4, 8, 2, 1, activation=nn.ReLU(), norm_type="BN", output_norm=False)
