@@ -14,6 +14,7 @@ from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import initialise_actor_critic
 from ding.policy.settings import COMPATIBLE
 from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.log_prob import mu_and_sigma
 from ding.rl_utils.ppo import clipped_surrogate, kl_estimate
 from ding.rl_utils.returns import gae, gae_data, weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
@@ -220,7 +221,7 @@ class PPOPGPolicy(EpisodePolicy):
         total = surrogate.loss - learn.entropy_weight * entropy
         logged = [total, surrogate.loss, entropy, surrogate.approx_kl, surrogate.clipfrac]
         if self._cfg.action_space == "continuous":
-            logged += [action.mean(), logit["mu"].mean(), logit["sigma"].mean()]
+            logged += [part.mean() for part in (action, *mu_and_sigma(logit))]
         if learn.get("target_kl") is not None:
             logged.append(kl_estimate(-surrogate.log_ratio, "k3"))
         return total, logged

@@ -21,6 +21,7 @@ from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy
 from ding.policy.common_utils import drop_last_axis
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
+from ding.rl_utils.log_prob import mu_and_sigma
 from ding.rl_utils.ppo import (
     KL_TYPES,
     clipped_surrogate,
@@ -288,8 +289,7 @@ class PPOLoss:
             total = total + self.kl_beta * kl_div
             losses.append(kl_div)
         if self.kind.is_discrete is False:
-            logit = output["logit"]
-            means = [batch["action"].float().mean(), logit["mu"].mean(), logit["sigma"].mean()]
+            means = [part.mean() for part in (batch["action"].float(), *mu_and_sigma(output["logit"]))]
         moves = [(surrogate.log_ratio, surrogate.ratio) for surrogate in surrogates]
         losses = [term.detach() for term in (total, *losses)]
         return total, PPOTerms(losses, [mean.detach() for mean in means], adv, value.detach(), moves)

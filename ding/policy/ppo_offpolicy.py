@@ -13,6 +13,7 @@ from ding.policy.common_utils import drop_last_axis, stack_column
 from ding.policy.ppo import initialise_actor_critic, normalised
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
+from ding.rl_utils.log_prob import mu_and_sigma
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
@@ -125,7 +126,8 @@ class PPOOffPolicy(ActorCriticPolicy):
             "clipfrac": torch.stack([part.clipfrac for part in surrogates]).max(),
         }
         if self._cfg.action_space == "continuous":
-            logged |= {"act": action.mean(), "mu_mean": logit["mu"].mean(), "sigma_mean": logit["sigma"].mean()}
+            mu, sigma = mu_and_sigma(logit)
+            logged |= {"act": action.mean(), "mu_mean": mu.mean(), "sigma_mean": sigma.mean()}
         return Learned(logged)
 
     def _value_loss(self, value: Tensor, batch: dict[str, Any]) -> Tensor:

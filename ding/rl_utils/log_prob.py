@@ -53,9 +53,10 @@ def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTe
 
 
 def mu_and_sigma(logit: Mapping[str, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the parameters of a Gaussian, given as `{'mu', 'sigma'}` or as the pair."""
+    """Return the parameters of a Gaussian, given as `{'mu', 'sigma'}` or as the pair; sigma [A] serves every row."""
     parts: Any = logit
-    return (parts["mu"], parts["sigma"]) if is_mapping(parts) else (parts[0], parts[1])
+    mu, sigma = (parts["mu"], parts["sigma"]) if is_mapping(parts) else (parts[0], parts[1])
+    return mu, (sigma if sigma.shape == mu.shape else sigma.expand_as(mu))
 
 
 def gaussian_terms(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], action: Tensor) -> ActionTerms:

@@ -165,11 +165,44 @@ class ColumnOfQ(QActorCritic):
 )
 def test_values_in_a_column_are_learned_as_values_in_a_row(policy, networks, settings):
     env = "CartPole-v1" if networks[0] is ActorCritic else "Pendulum-v1"
-    for i, network in enumerate(networks):
-        train(policy, env, model=network, folder=f"run{i}", **FEW, **settings)
-    ends = [list(RunFolder(f"run{i}").checkpoints().values())[-1] for i in range(2)]
-    row, column = (torch.load(path, weights_only=True)["model"] for path in ends)
+    row, column = (weights_after(policy, env, network, **settings) for network in networks)
     assert all(torch.equal(row[key], column[key]) for key in row)
+
+
+def weights_after(policy, env, network, **settings):
+    training = train(policy, env, model=network, **FEW, **settings)
+    return torch.load(list(RunFolder(training.folder).checkpoints().values())[-1], weights_only=True)["model"]
+
+
+class OneSigma(ActorCritic):
+    """Returns a deviation for all rows, as torch's distributions take it."""
+
+    def compute_actor(self, obs):
+        return {"logit": {"mu": self.actor(obs), "sigma": torch.ones(1)}}
+
+
+class PairOfParameters(OneSigma):
+    def compute_actor(self, obs):
+        return {"logit": list(ActorCritic.compute_actor(self, obs)["logit"].values())}
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings"), [("ppo", {"n_steps": 16}), ("a2c", {"n_steps": 16}), ("ppo_offpolicy", {"n_sample": 16})]
+)
+@pytest.mark.parametrize("network", [OneSigma, PairOfParameters])
+def test_a_gaussian_may_be_a_pair_and_have_one_deviation_for_all_rows(policy, settings, network):
+    given, usual = (weights_after(policy, "Pendulum-v1", each, **settings) for each in (network, ActorCritic))
+    assert all(torch.equal(given[key], usual[key]) for key in usual)
+
+
+class WithoutValue(ActorCritic):
+    def compute_actor_critic(self, obs):
+        return self.compute_actor(obs)
+
+
+def test_what_a_network_leaves_out_is_named():
+    with pytest.raises(KeyError, match="need 'value' of the network"):
+        train("ppo", "CartPole-v1", model=WithoutValue, **FEW)
 
 
 @pytest.mark.parametrize(("env", "told"), [("CartPole-v1", (4, 2, "discrete")), ("Pendulum-v1", (3, 1, "continuous"))])

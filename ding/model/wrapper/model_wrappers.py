@@ -262,6 +262,8 @@ class ReparamSampleWrapper(_SamplingWrapper):
         output: dict[str, Any] = super().forward(*args, **kwargs)
         _check_logit(output, self)
         mu, sigma = _gaussian(output["logit"], self)
+        if is_mapping(output["logit"]):
+            output["logit"] = {"mu": mu, "sigma": sigma}  # a row for each env
         with torch.no_grad():
             output["action"] = mu + sigma * draw_normal(self._rng, mu.shape, like=mu)
         return output

@@ -407,7 +407,11 @@ class TrajectoryRecorder(RolloutListener):
         columns: dict[str, Node] = {key: _as_node(stacked.get(key)) for key in output_keys}
         for key in [key for key, node in columns.items() if node is None]:
             rows = by_env(output)
-            columns[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
+            try:
+                columns[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
+            except KeyError as e:
+                found = ", ".join(rows[env_ids[0]])
+                raise KeyError(f"the policy returned {found}, but its samples need {key!r} of the network, too") from e
         columns["reward"] = steps.reward
         if self.level_seeds is not None:
             columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
