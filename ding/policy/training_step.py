@@ -282,8 +282,10 @@ class PolicySteps:
         raise NotImplementedError(f"{type(self).__name__} must define _forward_learn, or _update")
 
     def _learning_rates(self) -> dict[str, float]:
-        names = self._optimizer_names.items()
-        return {name: float(getattr(self, attribute).param_groups[0]["lr"]) for attribute, (_, name) in names}
+        rates = {}
+        for attribute, (_, name) in self._optimizer_names.items():
+            rates[name] = float(getattr(self, attribute).param_groups[0]["lr"])
+        return rates
 
     def _backward_and_step(
         self,

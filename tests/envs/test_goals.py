@@ -133,8 +133,10 @@ def test_an_env_without_goals_is_refused():
 
 def test_goals_of_several_parts_are_refused():
     class Kitchen(Reach):
+        observation_space = Dict({**Reach.observation_space, "achieved_goal": Dict(kettle=Box(-1, 1, (2,)))})
+
         def _obs(self):
-            return {**super()._obs(), "achieved_goal": {"kettle": np.zeros(2)}}
+            return {**super()._obs(), "achieved_goal": {"kettle": np.zeros(2, np.float32)}}
 
     with pytest.raises(ConfigError, match="kettle"):
         functions(Kitchen)

@@ -203,6 +203,11 @@ class GymnasiumEnv(LazyEnv):
         self._obs_dtype: Any = space.dtype if is_box else None
         self._obs_shape: tuple[int, ...] = space.shape if is_box else ()
 
+    def _as_observation(self, obs: Any) -> Any:
+        if type(obs) is np.ndarray and obs.dtype is self._obs_dtype and obs.shape == self._obs_shape:
+            return obs
+        return super()._as_observation(obs)
+
     def _make(self, video_folder: str | None) -> Any:
         return self._source.make(video_folder, video_prefix(self))
 
