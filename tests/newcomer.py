@@ -459,7 +459,7 @@ class Newcomer:
     def make_mistakes(self) -> None:
         ding, steps = ("ding", "train"), ("--env-steps", "64")
         self.refused("unknown type 'dqnn'; did you mean 'dqn'", *ding, "dqnn", "CartPole-v1", *steps)
-        self.refused("nothing ends the training: give env_steps", *ding, "dqn", "CartPole-v1")
+        self.refused("nothing ends the training: give --env-steps", *ding, "dqn", "CartPole-v1")
         self.refused("Did you mean: `CartPole`", *ding, "dqn", "CartPol-v1", *steps)
         self.refused("has no 'Corridr'", *ding, "dqn", "corridor:Corridr", *steps)
         self.refused("no package 'coridor' is installed", *ding, "dqn", "coridor:Corridor", *steps)
