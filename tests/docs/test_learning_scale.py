@@ -83,6 +83,10 @@ def test_the_peer_has_the_hyper_parameters_of_the_recipe():
     assert (a2c["n_steps"], a2c["vf_coef"], a2c["use_rms_prop"], a2c["gae_lambda"]) == (8, 0.5, False, 0.95)
     sac = translated("sac", "Hopper-v5")
     assert (sac["tau"], sac["ent_coef"], sac["learning_starts"], sac["train_freq"]) == (0.005, "auto_1.0", 10_000, 1)
+
+
+def test_the_peer_has_the_hyper_parameters_of_the_recipe_of_td3():
+    pytest.importorskip("stable_baselines3")
     td3 = translated("td3", "Hopper-v5")
     assert (td3["tau"], td3["policy_delay"], td3["target_policy_noise"]) == (0.005, 2, 0.2)
 
