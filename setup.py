@@ -39,7 +39,9 @@ setup(
         "gymnasium>=1.0,<2",
         "flask>=3,<4",
         "tornado>=6.5,<7",
+        "cryptography>=42",
         "requests>=2.31,<3",
+        "urllib3>=2.2,<3",
         "tensorboardX>=2.6.2,<3",
         "pyyaml>=6,<7",
         "click>=8.1.3,<9",
@@ -71,7 +73,7 @@ setup(
         "mutants": ["cosmic-ray>=8.4"],
         "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26"],
         "browser": ["selenium>=4.20"],
-        "bench": ["stable-baselines3>=2.4", "tianshou>=2.0", "cpprb>=11.0", "waitress>=3"],
+        "bench": ["stable-baselines3>=2.4", "tianshou>=2.0", "cpprb>=11.0"],
         "learning": [
             "stable-baselines3>=2.4",
             "gymnasium[box2d,mujoco]",

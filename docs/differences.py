@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import pathlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from marks import ROOT, marks_of
+
 HEAD = """# Differences from DI-engine
 
-What DI-engine 0.5 does wrong or does not do, and what this package does instead. Each row is the mark `differs` of the
-test that proves it. Everything else that its documentation describes is meant to behave the same.
+What DI-engine 0.5 gets wrong or lacks, and what ding does instead. Whatever else DI-engine documents works the same.
 """
 # The sections of the page with the tests that belong there; of patterns that match, the longest counts.
 SECTIONS = {
@@ -32,7 +31,6 @@ SECTIONS = {
         "rl_utils/*",
         "torch_utils/network/*",
         "utils/test_batch_methods.py",
-        "utils/test_random_generators.py",
     ),
     "Envs and env managers": ("envs/*",),
     "Configuration and `serial_pipeline`": ("*", "config/*", "dist/*", "entry/*"),
@@ -70,7 +68,7 @@ def by_section() -> dict[str, list[tuple[str, str, str]]]:
     """Returns (what DI-engine does, what we do, test) of all marks, in the order of the files."""
     found: dict[str, list[tuple[str, str, str]]] = {section: [] for section in SECTIONS}
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        found[section_of(path.relative_to(ROOT / "tests").as_posix())] += marks_of(path)
+        found[section_of(path.relative_to(ROOT / "tests").as_posix())] += rows_of(path)
     return found
 
 
@@ -85,30 +83,13 @@ def section_of(path: str) -> str:
     return max(fits)[1]
 
 
-def marks_of(path: pathlib.Path) -> Iterator[tuple[str, str, str]]:
+def rows_of(path: pathlib.Path) -> Iterator[tuple[str, str, str]]:
     """Yields the rows of the tests in a file.
 
     Raises:
         ValueError: a mark has anything but two texts.
     """
-    text = path.read_text(encoding="utf-8")
-    if "pytest.mark.differs" not in text:
-        return
-    for node in _definitions(ast.parse(text).body):
-        for mark in node.decorator_list:
-            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.differs":
-                texts = [value.value for value in mark.args if isinstance(value, ast.Constant)]
-                if len(texts) != 2 or mark.keywords or not all(isinstance(value, str) and value for value in texts):
-                    raise ValueError(
-                        f"{path}:{mark.lineno}: @pytest.mark.differs takes two texts, what DI-engine does and what "
-                        f"this package does, not {ast.unparse(mark)}"
-                    )
-                yield texts[0], texts[1], f"{path.relative_to(ROOT).as_posix()}::{node.name}"
-
-
-def _definitions(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef]:
-    for node in body:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            yield node
-        if isinstance(node, ast.ClassDef):
-            yield from _definitions(node.body)
+    for texts, test, line in marks_of(path, "differs"):
+        if len(texts) != 2:
+            raise ValueError(f"{path}:{line}: @pytest.mark.differs takes two texts, what DI-engine does and what we do")
+        yield texts[0], texts[1], f"{path.relative_to(ROOT).as_posix()}::{test}"

@@ -1,4 +1,4 @@
-"""Writes the generated pages (references, policies, benchmarks, recipes, differences) and the stubs of packages.
+"""Writes the generated pages (references, policies, benchmarks, recipes, guarantees ...) and the stubs of packages.
 
     python docs/generate.py            # write the pages from the classes and the stored benchmark results
     python docs/generate.py --check    # list pages that are out of date; the exit status is 1 if there are any
@@ -32,6 +32,7 @@ DOCS = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
 import differences  # noqa: E402 its folder must be on the path
+import guarantees  # noqa: E402 its folder must be on the path
 import policy_pages  # noqa: E402 its folder must be on the path
 import type_stubs  # noqa: E402 its folder must be on the path
 
@@ -145,7 +146,7 @@ def import_all() -> None:
 
 def config_reference() -> str:
     """Returns the page with a table for each registered class."""
-    from ding.config.main_settings import MAIN_SETTINGS
+    from ding.config.topics import MAIN_SETTINGS
     from ding.policy.base_policy import Policy
     from ding.utils.registry_factory import registries
 
@@ -274,8 +275,8 @@ def _by_section(settings: Mapping[str, Setting]) -> list[str]:
 
 
 def _row(path: str, setting: Setting) -> str:
-    default = "" if setting.default is NO_DEFAULT else f"`{setting.default!r}`"
-    text = "a function" if callable(setting.default) else default
+    default = "a function" if callable(setting.default) else f"`{setting.default!r}`"
+    text = "" if setting.default is NO_DEFAULT else default
     return f"| `{path}` | {text} | {_allowed(setting.rule)} | {setting.doc} |"
 
 
@@ -324,8 +325,8 @@ def _is_written(value: Any) -> bool:
 
 
 BENCHMARKS = (
-    "buffer", "collect", "vector", "serial", "ppo", "sac", "imports", "managers", "parallel", "scale", "scale_data",
-    "crowd",
+    "buffer", "collect", "vector", "serial", "ppo", "sac", "imports", "managers", "interaction", "parallel", "scale",
+    "scale_data", "crowd",
 )  # fmt: skip
 
 
@@ -504,6 +505,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": command_reference(),
         **policy_pages.pages(TABLE, _row, _by_section),
         "differences.md": differences.page(),
+        "guarantees.md": guarantees.page(),
         "benchmarks.md": benchmarks_page(),
         "guides/recipes.md": recipes_page(),
         **api_pages(),

@@ -1,7 +1,8 @@
-"""Attack a coordinator with two workers over loopback, as strangers without the token of the run can.
+"""Attack a coordinator with two workers over loopback, and a worker as a peer can that is out of order.
 
-For each attack it prints by how much the memory of the coordinator grew, how long `/status` took at most, and how many
-tasks the workers finished meanwhile. Exits with 1 if a goal is missed.
+All attacks but two are those of strangers, without the token of the run. For each attack it prints by how much the
+memory of its target grew, how long `/status` of the target took at most, and how many tasks the workers finished
+meanwhile. Exits with 1 if a goal is missed.
 
 `python -m tests.attack [NAME ...]`
 """
@@ -22,9 +23,12 @@ import ssl
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
+
+from ding.interaction.access import RunToken, client_context
 
 MEMORY_GOAL_MB, LATENCY_GOAL_S = 64.0, 1.0
 SECONDS, WORKERS, DESCRIPTORS = 4.0, 2, 1024  # of each attack; of the coordinator
@@ -34,37 +38,60 @@ DEADLINE_S = 30.0
 Attack = Callable[[int, float, contextlib.ExitStack], None]
 
 
+class Target(NamedTuple):
+    """A server to attack; the token of the run is `token`, which strangers do not know."""
+
+    pid: int
+    port: int
+    is_tls: bool
+    token: str
+
+
 def be_workers(connection: Connection) -> None:
-    """Run the workers until the connection ends."""
-    from ding.worker.transport.transport import get_transport
-
-    transport = get_transport("flask_fs")
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(WORKERS):
-            server = transport.worker_server(
-                lambda task: {"n": task["n"] + 1}, {"host": "127.0.0.1", "port": 0}, lambda: None
-            )
-            server.start()
-            stack.callback(server.close)
-            ports.append(server.port)
-        connection.send(ports)
-        with contextlib.suppress(EOFError):
-            connection.recv()
-
-
-def be_coordinator(connection: Connection) -> None:
-    """Give tasks to the workers, and show their number as a page, until the connection ends."""
+    """Run the workers, and one whose tasks last `seconds` and return `size` characters, until the connection ends."""
     from ding.interaction.base import Page
     from ding.worker.transport.transport import get_transport
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    transport, counts, ended = get_transport("flask_fs"), [0] * WORKERS, threading.Event()
+
+    def serve(i: int, task: dict[str, Any]) -> Any:
+        if i == WORKERS:
+            ended.wait(task["seconds"])
+            return {"text": "x" * task["size"]}
+        counts[i] += 1
+        return {"n": task["n"] + 1}
+
+    with contextlib.ExitStack() as stack:
+        servers = [
+            transport.worker_server(lambda task, i=i: serve(i, task), {"host": "127.0.0.1", "port": 0}, lambda: None)
+            for i in range(WORKERS + 1)
+        ]
+        servers[WORKERS].serve_page("/status", Page(lambda: json.dumps({"tasks": sum(counts)})))
+        for server in servers:
+            server.start()
+            stack.callback(server.close)
+        connection.send([server.port for server in servers])
+        with contextlib.suppress(EOFError):
+            connection.recv()
+        ended.set()
+
+
+def be_coordinator(connection: Connection) -> None:
+    """Give tasks to the workers, and show their number as a page, also over TLS, until the connection ends."""
+    from ding.interaction.base import Page
+    from ding.worker.coordinator.status import page_text
+    from ding.worker.transport.transport import get_transport
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     counts, ended = [0] * WORKERS, threading.Event()
-    connector = get_transport("flask_fs").connector({"host": "127.0.0.1", "port": 0})
-    connector.serve_page("/", Page(lambda: "<p>status</p>" * 100, "text/html", is_public=True))
-    connector.serve_page("/status", Page(lambda: json.dumps({"tasks": sum(counts)})))
-    connector.start()
-    clients = [connector.client(f"worker{i}", "127.0.0.1", port) for i, port in enumerate(connection.recv())]
+    connectors = [get_transport("flask_fs").connector({"host": host, "port": 0}) for host in ("127.0.0.1", "0.0.0.0")]
+    for connector in connectors:
+        connector.serve_page("/", Page(page_text, "text/html", is_public=True))
+        connector.serve_page("/status", Page(lambda: json.dumps({"tasks": sum(counts)})))
+        connector.start()
+    ports = connection.recv()
+    clients = [connectors[0].client(f"worker{i}", "127.0.0.1", ports[i]) for i in range(WORKERS)]
 
     def work(i: int) -> None:
         while not ended.is_set():
@@ -77,18 +104,19 @@ def be_coordinator(connection: Connection) -> None:
     threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(WORKERS)]
     for thread in threads:
         thread.start()
-    connection.send(int(connector.url.rstrip("/").rpartition(":")[2]))
+    connection.send([int(connector.url.rstrip("/").rpartition(":")[2]) for connector in connectors])
     with contextlib.suppress(EOFError):
         connection.recv()
     ended.set()
     for thread in threads:
         thread.join(DEADLINE_S)
-    connector.close()
+    for connector in connectors:
+        connector.close()
 
 
 @contextlib.contextmanager
-def coordinator() -> Iterator[tuple[int, int]]:
-    """`(process id, port)` of a coordinator whose workers work."""
+def targets(token: str) -> Iterator[dict[str, Target]]:
+    """Return the coordinator, its server with TLS, and a free worker; the coordinator gives tasks to other workers."""
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         ends: list[Any] = []
@@ -98,10 +126,16 @@ def coordinator() -> Iterator[tuple[int, int]]:
             process.start()
             stack.callback(process.join, DEADLINE_S)
             stack.callback(ours.close)
-            ends.append((ours, process))
-        workers, (connection, process) = ends[0][0], ends[1]
-        connection.send(workers.recv())
-        yield process.pid, connection.recv()
+            ends.append((ours, process.pid))
+        (workers, workers_pid), (coordinator, pid) = ends
+        ports = workers.recv()
+        coordinator.send(ports)
+        plain, tls = coordinator.recv()
+        yield {
+            "coordinator": Target(pid, plain, False, token),
+            "tls": Target(pid, tls, True, token),
+            "worker": Target(workers_pid, ports[WORKERS], False, token),
+        }
 
 
 def open_connection(port: int, stack: contextlib.ExitStack, message: bytes = b"") -> socket.socket:
@@ -177,7 +211,7 @@ def slow_heads(port: int, end: float, stack: contextlib.ExitStack) -> None:
 
 
 def slow_bodies(port: int, end: float, stack: contextlib.ExitStack) -> None:
-    for path in ("/", "/slave/task/complete", "/session"):
+    for path in ("/", "/shutdown", "/tasks"):
         line, size = f"{'GET' if path == '/' else 'PUT'} {path} HTTP/1.1", "Content-Length: 16000"
         slowly(port, time.monotonic() + (end - time.monotonic()) / 2, stack, head(port, line, size))
 
@@ -196,7 +230,7 @@ def slowly(port: int, end: float, stack: contextlib.ExitStack, message: bytes) -
 
 def large_bodies(port: int, end: float, stack: contextlib.ExitStack) -> None:
     while time.monotonic() < end:
-        for path in ("/", "/slave/task/complete", "/session", "/none"):
+        for path in ("/", "/shutdown", "/ping", "/none"):
             for size in (16_000, 60 * MEGABYTE):
                 message = head(port, f"POST {path} HTTP/1.1", "Channel: 0", "Token: T", f"Content-Length: {size}")
                 client = open_connection(port, stack, message)
@@ -205,7 +239,7 @@ def large_bodies(port: int, end: float, stack: contextlib.ExitStack) -> None:
 
 def bombs(port: int, end: float, stack: contextlib.ExitStack) -> None:
     bomb = gzip.compress(b"0" * 16 * MEGABYTE)[:16_000]
-    for path in ("/", "/status", "/session", "/slave/task/complete"):
+    for path in ("/", "/status", "/ping", "/shutdown"):
         for method in ("GET", "POST", "PUT"):
             for encoding in ("gzip", "deflate", "br, gzip"):
                 fields = f"Content-Encoding: {encoding}", f"Content-Length: {len(bomb)}"
@@ -215,34 +249,116 @@ def bombs(port: int, end: float, stack: contextlib.ExitStack) -> None:
                     return
 
 
-def noise(port: int, end: float, stack: contextlib.ExitStack) -> None:
+def hello() -> bytes:
+    """Return the first message of a TLS handshake."""
     greeting = ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), greeting, server_hostname="127.0.0.1")
     with contextlib.suppress(ssl.SSLWantReadError):
         client.do_handshake()
-    hello = greeting.read()
+    return greeting.read()
+
+
+def noise(port: int, end: float, stack: contextlib.ExitStack) -> None:
+    messages = hello(), hello()[:5], os.urandom(10_000), b"\0" * 100_000, b"\r\n" * 50_000, b"GET\r\n\r\n" * 1000
     while time.monotonic() < end:
-        for message in (hello, hello[:5], os.urandom(10_000), b"\0" * 100_000, b"\r\n" * 50_000, b"GET\r\n\r\n" * 1000):
+        for message in messages:
             with contextlib.suppress(OSError):
                 open_connection(port, stack, message).recv(100)
 
 
-ATTACKS: tuple[Attack, ...] = (
-    pipelining, anonymous_connections, idle_connections, trailers, one_trailer, headers, one_header, small_chunks,
-    slow_heads, slow_bodies, large_bodies, bombs, noise,
-)  # fmt: skip
+def half_handshakes(port: int, end: float, stack: contextlib.ExitStack) -> None:
+    whole = hello()
+    while time.monotonic() < end:
+        for message in (b"", whole[:5], whole[:-1], whole, whole):
+            with contextlib.suppress(OSError):
+                open_connection(port, stack, message)
+        time.sleep(0.005)
+
+
+def slow_readers(port: int, end: float, stack: contextlib.ExitStack) -> None:
+    read_slowly([head(port)] * 300, port, end, stack)
+
+
+def read_slowly(messages: list[bytes], port: int, end: float, stack: contextlib.ExitStack) -> None:
+    """Send each message on a connection of its own, and read a byte of each reply now and then."""
+    clients = []
+    for message in messages:
+        client = stack.enter_context(socket.socket())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        client.settimeout(1.0)
+        with contextlib.suppress(OSError):
+            client.connect(("127.0.0.1", port))
+            client.sendall(message)
+            clients.append(client)
+    while time.monotonic() < end:
+        for client in clients:
+            with contextlib.suppress(OSError):
+                client.recv(1, socket.MSG_DONTWAIT)
+        time.sleep(0.1)
+
+
+class Peer:
+    """A peer of the worker at `port`, which gives it a task that lasts `seconds` and returns `size` characters."""
+
+    def __init__(self, port: int, seconds: float, size: int) -> None:
+        self.port, self.path = port, f"/tasks/{uuid.uuid4()}"
+        self._fields = f"Authorization: Bearer {os.environ['DING_TOKEN']}", "Channel: 0", f"Token: {uuid.uuid4()}"
+        with contextlib.ExitStack() as stack:
+            for line, values in (
+                ("POST /connect", {"master": {"address": "http://127.0.0.1:9"}, "data": {}}),
+                (f"PUT {self.path}", {"data": {"seconds": seconds, "size": size}}),
+            ):
+                reply = open_connection(port, stack, self.message(line, values)).recv(1000)
+                assert b" 200 " in reply, reply
+
+    def message(self, line: str, values: Any = None) -> bytes:
+        body = json.dumps(values).encode() if values else b""
+        return head(self.port, f"{line} HTTP/1.1", *self._fields, f"Content-Length: {len(body)}") + body
+
+    def disconnect(self) -> None:
+        with contextlib.ExitStack() as stack:
+            client = open_connection(self.port, stack, self.message("DELETE /disconnect", {"data": {}}))
+            client.settimeout(DEADLINE_S)
+            client.recv(1000)
+
+
+def abandoned_polls(port: int, end: float, stack: contextlib.ExitStack) -> None:
+    peer = Peer(port, SECONDS, 10)
+    poll = peer.message(f"PUT {peer.path}?wait=60")
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as brief:
+            open_connection(port, stack, poll)  # stays open
+            open_connection(port, brief, poll)
+        time.sleep(0.01)
+    peer.disconnect()
+
+
+def slow_results(port: int, end: float, stack: contextlib.ExitStack) -> None:
+    peer = Peer(port, 0.0, 4 * MEGABYTE)
+    read_slowly([peer.message(f"PUT {peer.path}?wait=60")] * 5, port, end, stack)
+    peer.disconnect()
+
+
+ATTACKS: dict[str, tuple[Attack, ...]] = {
+    "coordinator": (
+        pipelining, anonymous_connections, idle_connections, trailers, one_trailer, headers, one_header, small_chunks,
+        slow_heads, slow_bodies, large_bodies, bombs, noise, slow_readers,
+    ),
+    "tls": (half_handshakes,),
+    "worker": (abandoned_polls, slow_results),
+}  # fmt: skip
 
 
 class Watch:
-    """Asks for `/status` while it is entered.
+    """Asks a target for `/status` while it is entered.
 
     Attributes:
         latency_s: of the slowest reply; a request that is lost is repeated within its time.
         tasks: how many the workers have finished, as of the last reply.
     """
 
-    def __init__(self, port: int, token: str) -> None:
-        self._port, self._token = port, token
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._ended = threading.Event()
         self.latency_s, self.tasks = 0.0, 0
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -266,17 +382,20 @@ class Watch:
             start = time.monotonic()
             while True:
                 with contextlib.suppress(OSError, http.client.HTTPException):
-                    self.tasks = read_status(self._port, self._token)["tasks"]
+                    self.tasks = read_status(self._target)["tasks"]
                     break
                 if time.monotonic() - start > DEADLINE_S:
                     break
             self.latency_s = max(self.latency_s, time.monotonic() - start)
 
 
-def read_status(port: int, token: str) -> dict[str, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+def read_status(target: Target) -> dict[str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=DEADLINE_S)
+    if target.is_tls:
+        context = client_context(RunToken(target.token))
+        connection = http.client.HTTPSConnection("127.0.0.1", target.port, timeout=DEADLINE_S, context=context)
     try:
-        connection.request("GET", "/status", headers={"Authorization": f"Bearer {token}"})
+        connection.request("GET", "/status", headers={"Authorization": f"Bearer {target.token}"})
         response = connection.getresponse()
         values: dict[str, Any] = json.loads(response.read())
         assert response.status == 200, values
@@ -295,14 +414,14 @@ def forget_peak(pid: int) -> None:
         file.write("5")
 
 
-def measure(pid: int, port: int, token: str, attack: Attack) -> bool:
+def measure(target: Target, attack: Attack) -> bool:
     """Print the outcome of an attack; return whether the goals are met."""
-    forget_peak(pid)
-    before, tasks = memory_mb(pid, "VmRSS"), read_status(port, token)["tasks"]
-    with Watch(port, token) as watch, contextlib.ExitStack() as stack:
-        attack(port, time.monotonic() + SECONDS, stack)
+    forget_peak(target.pid)
+    before, tasks = memory_mb(target.pid, "VmRSS"), read_status(target)["tasks"]
+    with Watch(target) as watch, contextlib.ExitStack() as stack:
+        attack(target.port, time.monotonic() + SECONDS, stack)
         watch.wait(tasks)  # an attack that is cut off at once is over before a task is
-    growth, done = memory_mb(pid, "VmHWM") - before, watch.tasks - tasks
+    growth, done = memory_mb(target.pid, "VmHWM") - before, watch.tasks - tasks
     is_met = growth <= MEMORY_GOAL_MB and watch.latency_s <= LATENCY_GOAL_S and done > 0
     line = {"attack": attack.__name__, "memory_growth_mb": round(growth, 1), "status_s": round(watch.latency_s, 3)}
     print(json.dumps({**line, "tasks": done, "met": is_met}), flush=True)
@@ -316,9 +435,9 @@ def main(argv: list[str] | None = None) -> int:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     token = os.environ["DING_TOKEN"] = secrets.token_hex(16)  # the processes of the coordinator inherit it
-    with coordinator() as (pid, port):
-        chosen = [attack for attack in ATTACKS if not names or attack.__name__ in names]
-        met = [measure(pid, port, token, attack) for attack in chosen]
+    with targets(token) as found:
+        chosen = [(found[name], attack) for name, attacks in ATTACKS.items() for attack in attacks]
+        met = [measure(target, attack) for target, attack in chosen if not names or attack.__name__ in names]
     return 0 if met and all(met) else 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.envs.env_manager.block import DictBlocks
+from ding.envs.env_manager.block import BlockStep, DictBlocks
 from ding.utils.batch_methods import adapts_batch
 
 
@@ -143,26 +143,25 @@ class CountedManager(DictBlocks, FakeManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.version = 0
         self.resets = [0] * self.env_num
-        self.moves = np.zeros(self.env_num, np.int64)
+        self.touched = np.zeros(self.env_num, np.int64)
 
     def episodes_of(self, env_ids: list[int]) -> np.ndarray:
         return np.array([self.played[i] + self.resets[i] for i in env_ids], np.int64)
 
     def reset(self, reset_param: dict[int, Any] | None = None) -> None:
-        self.version += 1
+        self.check_free()
         for i in range(self.env_num) if reset_param is None else reset_param:
             self.resets[i] += 1
-            self.moves[i] += 1
         super().reset(reset_param)
 
     def step(self, actions: dict[int, Any]) -> dict[int, Timestep]:
-        self.version += 1
-        self.moves[list(actions)] += 1
+        self.check_free()
+        self.touched[list(actions)] += 1
         return super().step(actions)
 
-    step_block = DictBlocks.step_block
+    def act(self, actions: Any, env_ids: list[int]) -> BlockStep:
+        return self.block_of(super().step(dict(zip(env_ids, actions, strict=True))), env_ids)
 
 
 def _rows_of(batch: Any, count: int) -> list[Any]:

@@ -11,3 +11,4 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(log_helper, "_told", set())
     log_helper.one_time_warning.cache_clear()
+    return tmp_path

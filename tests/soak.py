@@ -27,8 +27,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ding.config import compile_config_parallel
+from ding.entry.experiment import with_command_mode
 from ding.entry.parallel_run import make_workers
-from ding.entry.pipeline import with_command_mode
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
 from ding.utils.data.samples import node_items, table_of
 from ding.worker import Coordinator

@@ -97,10 +97,7 @@ def test_the_command_lists_what_is_registered(tmp_path):
     assert {"base", "subprocess", "gym_vector", "env_pool"} <= set(re.findall(r"\w+", told))
 
 
-@pytest.mark.differs(
-    "where the system has no `fork` or no SIGKILL, as on Windows, envs cannot run in processes",
-    "they run in processes that import everything anew",
-)
+@pytest.mark.differs("cannot run envs in processes on Windows", "runs them")
 @pytest.mark.slow
 @pytest.mark.parametrize("manager", ["subprocess", "async_subprocess"])
 def test_a_serial_run_trains_with_envs_in_processes_that_import_everything_anew(manager, tmp_path):

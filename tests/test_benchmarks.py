@@ -6,7 +6,7 @@ import sys
 
 from tests import benchmarks
 
-PEERS = {"waitress", "stable_baselines3", "tianshou", "cpprb", "envpool"}  # of the extras `bench` and `envpool`
+PEERS = {"stable_baselines3", "tianshou", "cpprb", "envpool"}  # of the extras `bench` and `envpool`
 IMPORT_ALL = f"""
 import importlib, sys
 for name in sys.argv[1:]:

@@ -33,6 +33,7 @@ def test_a_hash_depends_on_content_only():
     assert digest(torch.arange(3)) == digest(torch.arange(3).clone())
 
 
+@pytest.mark.guarantees("equal-bits")
 def test_runs_are_recorded_and_repeat_bit_for_bit(tmp_path, capsys):
     files = [str(tmp_path / name) for name in ("before.json", "after.json")]
     for file in files:
@@ -55,6 +56,7 @@ def test_each_run_that_differs_is_named(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == lines
 
 
+@pytest.mark.guarantees("equal-bits")
 def test_at_least_ten_policies_and_two_env_managers_are_covered():
     names = [name.split("/") for name in runs()]
     assert len({name for name, *_ in names}) >= 20

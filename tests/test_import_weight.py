@@ -33,10 +33,9 @@ def loaded():
 
 
 @pytest.mark.differs(
-    "the first tree of a process is compiled by numba for seconds",
-    "trees are plain numpy, numba is not used",
+    "imports example envs with `ding.config`, and compiles its segment trees by numba for seconds",
+    "imports no env package; the trees are numpy",
 )
-@pytest.mark.differs("importing `ding.config` loads example envs", "it loads no env package")
 @pytest.mark.parametrize("package", PACKAGES)
 def test_importing_loads_no_heavy_package(package, loaded):
     assert [name for name in HEAVY if name in loaded[package] - loaded["torch"]] == []

@@ -106,6 +106,7 @@ def test_each_alias_has_an_entry_here():
     assert sorted(CONTENTS) == sorted(ALIASES)
 
 
+@pytest.mark.guarantees("interfaces")
 @pytest.mark.parametrize("alias", sorted(ALIASES))
 def test_an_alias_is_the_module_itself_with_what_programs_import_from_it(alias):
     module = importlib.import_module(alias)

@@ -1,12 +1,5 @@
 """Agents, and the return values of training and evaluation, which are imported on first use."""
 
-from typing import TYPE_CHECKING
+from ding.utils.import_helper import exports
 
-from ding.utils.import_helper import lazy_names
-
-if TYPE_CHECKING:
-    from ding.bonus.agent import PPOF, Agent, DQNAgent, EvalReturn, TD3Agent, TrainingReturn
-
-__all__ = ["PPOF", "Agent", "DQNAgent", "EvalReturn", "TD3Agent", "TrainingReturn"]
-
-__getattr__ = lazy_names(__name__, dict.fromkeys(__all__, "ding.bonus.agent"))
+__all__, __getattr__ = exports(__name__, {}, {"agent": "Agent DQNAgent EvalReturn PPOF TD3Agent TrainingReturn"})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,14 +17,14 @@ from easydict import EasyDict
 from ding.config.example.DQN import supported_env_cfg as dqn_examples
 from ding.config.example.PPOF import supported_env_cfg as ppo_examples
 from ding.config.example.TD3 import supported_env_cfg as td3_examples
-from ding.entry.application_entry import collect_demo_data, collect_episodic_demo_data, evaluate
+from ding.config.read import put
+from ding.entry.application_entry import collect_demo_data, collect_episodic_demo_data
+from ding.entry.experiment import Experiment
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import run_serial, run_serial_onpolicy
 from ding.entry.serial_run import SerialRun
-from ding.entry.trained import record_episodes
-from ding.envs.common.gym_compat import space_kind
+from ding.entry.trained import evaluate_pair, save_videos
 from ding.envs.env.ding_env_wrapper import DingEnvWrapper
-from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.policy.ppo import PPOPolicy
 from ding.utils.config_helper import ConfigError
 
@@ -57,16 +56,20 @@ class EvalReturn:
 # The ids in gymnasium that replace those in published configs.
 _SUCCESSORS = {"LunarLander-v2": "LunarLander-v3", "LunarLanderContinuous-v2": "LunarLanderContinuous-v3"}
 _ENV_NUM = 4
-# Keys of a flat config of PPOF.
-_ENV_KEYS = (*DingEnvWrapper.config_keys, "stop_value", "collector_env_num", "evaluator_env_num", "n_evaluator_episode")
-_PATHS = [path for path in PPOPolicy.settings if path.count(".") < 2]
-# By the last part of the key, which is unique in the sections of PPO; `n_sample` outside of them has no effect.
-_POLICY_KEYS = {path.rpartition(".")[2]: path for path in sorted(_PATHS, key=lambda path: path.count("."))}
-
-
-class _LastRun(NamedTuple):
-    pair: tuple[EasyDict, EasyDict]
-    env_steps: int
+# The keys of a flat config of PPOF, and where they are read. Those of the policy are the last parts of its keys, which
+# are unique in the sections of PPO; `n_sample` outside of them has no effect.
+_FLAT = {
+    **{
+        path.rpartition(".")[2]: f"policy.{path}"
+        for path in sorted(PPOPolicy.settings, key=lambda path: path.count("."))
+        if path.count(".") < 2
+    },
+    **{key: f"env.{key}" for key in (*DingEnvWrapper.config_keys, "stop_value", "n_evaluator_episode")},
+    **{key: f"env.{key}" for key in ("collector_env_num", "evaluator_env_num")},
+    "exp_name": "exp_name",
+    "seed": "seed",
+    "grad_norm": "policy.learn.grad_clip_value",
+}
 
 
 class Agent:
@@ -116,12 +119,12 @@ class Agent:
         if env is not None and not callable(getattr(env, "clone", None)):
             raise TypeError(f"env = {env!r} has no method clone(caller): pass DingEnvWrapper(env), or its id as env_id")
         self.seed, self._model, self._checkpoint = seed, model, policy_state_dict
-        self._last: _LastRun | None = None
         self.cfg = self._config(env_id, env, cfg)
         if env is None and not {"env_wrapper", "rew_clip"}.isdisjoint(self.cfg.env):
             env = DingEnvWrapper(cfg=self.cfg.env)
         self._env = env
-        self._infer_from_spaces(GymnasiumEnv(self.cfg.env) if env is None else env)
+        pair = self._pair(None, debug=False)
+        self.cfg = Experiment.from_config(pair, seed, self._env_setting(pair[0].env)).main
         name = f"{self.cfg.env.get('env_id', 'env')}-{self._policy_type.upper()}"
         self.cfg.exp_name = self.exp_name = exp_name or self.cfg.get("exp_name", name)
 
@@ -140,9 +143,7 @@ class Agent:
     ) -> TrainingReturn:
         """Train until the stop value is reached, for `step` env steps at most.
 
-        A further call continues exactly, with the replay buffer, if all its arguments except `step` are those of the
-        previous call. Otherwise, after `best` and with `run_state=False` in the config, a new run begins with the
-        weights, in a folder of its own.
+        A further call begins a new run with the weights, in a folder of its own.
 
         Args:
             step: the number of env steps.
@@ -158,12 +159,14 @@ class Agent:
         """
         _refuse(reward_model=reward_model, wandb_sweep=wandb_sweep)
         pair = self._pair(context, debug, collector_env_num=collector_env_num, evaluator_env_num=evaluator_env_num)
-        hook = _section(pair[0], "policy", "learn", "learner", "hook")
-        hook.save_ckpt_after_iter = n_iter_save_ckpt
-        if n_iter_log_show is not None:
-            hook.log_show_after_iter = n_iter_log_show
-        run = self._run(pair, step)
-        self.exp_name, self._last = run.cfg.exp_name, _LastRun(pair, run.envstep)
+        hook: dict[str, Any] = {"save_ckpt_after_iter": n_iter_save_ckpt, "log_show_after_iter": n_iter_log_show}
+        hook["load_ckpt_before_run"] = None if self._checkpoint is None else os.fspath(self._checkpoint)
+        for key, value in hook.items():
+            if value is not None:
+                put(pair[0], f"policy.learn.learner.hook.{key}", value)
+        how = {"env_setting": self._env_setting(pair[0].env), "model": self._model, "max_env_step": step}
+        run = type(self)._pipeline(pair, seed=self.seed, **how)
+        self.exp_name = run.cfg.exp_name
         self._checkpoint = RunFolder(self.exp_name).checkpoint(str(run.learner.train_iter))
         return TrainingReturn(wandb_url="")
 
@@ -174,7 +177,7 @@ class Agent:
         Raises:
             FileNotFoundError: the folder contains no training.
         """
-        self._checkpoint, self._last = RunFolder(self.exp_name).checkpoint(), None
+        self._checkpoint = RunFolder(self.exp_name).checkpoint()
         return self
 
     def deploy(
@@ -250,24 +253,6 @@ class Agent:
             setting = self._env_setting(main.env)
             collect((main, create), self.seed, count, path, setting, **weights)  # type: ignore[arg-type]
 
-    def _run(self, pair: tuple[EasyDict, EasyDict], step: int) -> SerialRun:
-        """Continue the last training if it had these configs and saved its state, else begin with its weights."""
-        main, create = copy.deepcopy(pair)
-        can_continue = self._last is not None and self._last.pair == pair and main.get("run_state") is not False
-        last = self._last if can_continue else None
-        if last is not None:
-            main.exp_name = self.exp_name
-        elif self._checkpoint is not None:
-            _section(main, "policy", "learn", "learner", "hook").load_ckpt_before_run = os.fspath(self._checkpoint)
-        return type(self)._pipeline(
-            (main, create),
-            seed=self.seed,
-            env_setting=self._env_setting(main.env),
-            model=self._model,
-            max_env_step=step if last is None else last.env_steps + step,
-            resume=last is not None,
-        )
-
     def _config(self, env_id: str | None, env: Any, cfg: Mapping[str, Any] | None) -> EasyDict:
         """Return the main config, which is complete except for what follows from the spaces of the env."""
         if cfg is None and env_id not in self._examples:
@@ -278,7 +263,7 @@ class Agent:
             )
         main = self._sections(EasyDict(copy.deepcopy(self._examples[str(env_id)] if cfg is None else cfg)))
         main.pop("seed", None)  # the argument counts
-        own = _section(main, "env")
+        own = main.setdefault("env", EasyDict())
         ids = {_SUCCESSORS.get(name, name) for name in (env_id, own.get("env_id")) if name is not None}
         if len(ids) > 1:
             raise ConfigError(f"env_id = {env_id!r}, but cfg.env.env_id = {own.env_id!r}: leave one of them out")
@@ -294,14 +279,6 @@ class Agent:
         """Return a config with the sections `env` and `policy`; `cfg` may be changed."""
         return cfg
 
-    def _infer_from_spaces(self, env: Any) -> None:
-        """Set what the config leaves out of the model, from the spaces of the env."""
-        model = _section(self.cfg, "policy", "model")
-        if self._model is None and "obs_shape" not in model:
-            model.obs_shape = _shape("obs_shape", env.observation_space)
-        if self._model is None and "action_shape" not in model:
-            model.action_shape = _shape("action_shape", env.action_space)
-
     def _pair(self, context: str | None, debug: bool, **env: int | None) -> tuple[EasyDict, EasyDict]:
         """Return the configs of a run with the numbers of envs and episodes in `env` that are not None."""
         main = copy.deepcopy(self.cfg)
@@ -314,7 +291,7 @@ class Agent:
         )
         if context is not None and not debug:
             create.env_manager.type = "subprocess"
-            _section(main, "env", "manager").context = context
+            put(main, "env.manager.context", context)
         if self._env is not None:
             del create.env
         return main, create
@@ -339,40 +316,15 @@ class Agent:
 
     def _evaluate(self, pair: tuple[EasyDict, EasyDict], seed: int, video: str | None = None) -> list[float]:
         """Return the returns of the episodes; with `video`, play only one, and record it in that file."""
-        main, create = copy.deepcopy(pair)
-        how = {"env_setting": self._env_setting(main.env), "model": self._model, "load_path": self._weights()}
-        with tempfile.TemporaryDirectory() as main.exp_name:  # its logs only repeat what is returned
-            if video is None:
-                return list(evaluate((main, create), seed, **how).returns)
-            files, record = record_episodes((main, create), seed, 1, os.path.join(main.exp_name, "videos"), **how)
-            os.makedirs(os.path.dirname(os.path.abspath(video)), exist_ok=True)
-            shutil.move(files[0], video)
-        return list(record.returns)
+        pair = copy.deepcopy(pair)
+        how = {"env_setting": self._env_setting(pair[0].env), "model": self._model, "load_path": self._weights()}
+        if video is None:
+            return list(evaluate_pair(pair, seed, **how).returns)
+        return list(save_videos(pair, video, 1, seed, **how)[1].returns)
 
 
 def _clone(env: Any, cfg: Mapping[str, Any]) -> Any:
     return env.clone("collector" if cfg["is_train"] else "evaluator")
-
-
-def _section(cfg: EasyDict, *names: str) -> EasyDict:
-    """Return the section with this path; make it if it is missing."""
-    for name in names:
-        cfg.setdefault(name, EasyDict())
-        cfg = cfg[name]
-    return cfg
-
-
-def is_discrete(space: Any) -> bool:
-    """Return whether an action space is discrete."""
-    return space_kind(space) == "Discrete"
-
-
-def _shape(key: str, space: Any) -> Any:
-    if key == "action_shape" and is_discrete(space):
-        return int(space.n)
-    if space_kind(space) == "Box" and space.shape:
-        return space.shape[0] if len(space.shape) == 1 else list(space.shape)
-    raise ConfigError(f"the space {space} does not tell the {key} of a model: set cfg.policy.model.{key}")
 
 
 def _refuse(**arguments: Any) -> None:
@@ -422,28 +374,11 @@ class PPOF(Agent):
     def _sections(cfg: EasyDict) -> EasyDict:
         if "env" in cfg or "policy" in cfg:
             return cfg
-        main = EasyDict({"env": {}, "policy": {"learn": {}, "collect": {}}})
+        main = EasyDict(policy={})
         for key, value in cfg.items():
-            _place(main, key, value)
+            if key not in _FLAT:
+                raise ConfigError(
+                    f"PPOF: cfg has the unknown key {key!r}; cfg may also have the sections env and policy"
+                )
+            put(main, _FLAT[key], bool(value) if key == "value_norm" else value)
         return main
-
-    def _infer_from_spaces(self, env: Any) -> None:
-        if "action_space" not in self.cfg.policy:
-            self.cfg.policy.action_space = "discrete" if is_discrete(env.action_space) else "continuous"
-        super()._infer_from_spaces(env)
-
-
-def _place(main: EasyDict, key: str, value: Any) -> None:
-    if key in ("exp_name", "seed"):
-        main[key] = value
-    elif key in _ENV_KEYS:
-        main.env[key] = value
-    elif key == "value_norm":
-        main.policy.learn.value_norm = bool(value)
-    elif key == "grad_norm":
-        main.policy.learn.grad_clip_value = value
-    elif key in _POLICY_KEYS:
-        section, _, name = _POLICY_KEYS[key].rpartition(".")
-        (main.policy[section] if section else main.policy)[name] = value
-    else:
-        raise ConfigError(f"PPOF: cfg has the unknown key {key!r}; cfg may also have the sections env and policy")

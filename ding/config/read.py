@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import copy
 import importlib
 import importlib.util
-import logging
+import json
 import math
 import os
 import sys
@@ -17,11 +16,10 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.config.save import split_config
 from ding.utils.config_helper import ConfigError
-from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import unpack
-from ding.utils.references import IMPORT_PATHS, add_to_path, clashes, held_form, note_file
-from ding.utils.state_folder import plain_tree
+from ding.utils.references import IMPORT_PATHS, add_to_path, held_form, note_file, unpacked
 
 
 class Config:
@@ -56,7 +54,7 @@ class Config:
         """Execute a Python file and return its globals that do not start with `_`.
 
         The module has a private name, so its `if __name__ == "__main__"` block is not executed. No byte code is
-        written or reused. Folders in its list `import_paths` are added to `sys.path`. Exceptions of the file propagate.
+        written or reused. Exceptions of the file propagate.
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -72,11 +70,6 @@ class Config:
         finally:
             sys.modules.pop(module.__name__, None)
         cfg = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-        folders = cfg.get(IMPORT_PATHS)
-        # A name that a user has for something else is left alone.
-        if isinstance(folders, list) and all(isinstance(folder, str) for folder in folders):
-            add_to_path(folders)
-            _warn_of_clashes(cfg, folders, path)
         return Config(cfg, f"{path}\n{source}", filename=path)
 
     @property
@@ -85,19 +78,37 @@ class Config:
         return self._cfg_dict
 
 
-def _warn_of_clashes(cfg: Mapping[str, Any], folders: list[str], path: str) -> None:
-    from ding.config.save import named_modules
-
-    for module, meant, taken in clashes(named_modules(cfg), folders):
-        logging.getLogger("ding").warning(
-            "%s names classes of the module %r in %s, but this process takes it from %s, where they may differ",
-            path, module, meant, taken,
-        )  # fmt: skip
-
-
 def _source_of(path: str) -> str:
     with open(path, "rb") as f:
         return importlib.util.decode_source(f.read())
+
+
+def load_saved(path: str, *names: str) -> Any:
+    """Return a config, or several, that `save_config_py` or `save_pair` has written beside the Python file `path`.
+
+    Folders of the modules that it names are added to `sys.path`. No module is imported.
+
+    Raises:
+        FileNotFoundError: the JSON file, which has the name of the Python file, is missing.
+        ConfigError: it is damaged.
+    """
+    saved = read_json(f"{os.path.splitext(path)[0]}.json", unpacked)
+    add_to_path(saved.get(IMPORT_PATHS, []))
+    return saved[names[0]] if len(names) == 1 else tuple(EasyDict(saved[name]) for name in names)
+
+
+def read_json(path: str, object_hook: Callable[[Any], Any] | None = None) -> Any:
+    """Return the content of a JSON file; see `json.load` for the hook.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ConfigError: it is damaged.
+    """
+    with open(path, encoding="utf-8") as f:
+        try:
+            return json.load(f, object_hook=object_hook)
+        except ValueError as e:
+            raise ConfigError(f"{path} is damaged: {e}") from e
 
 
 def read_config_directly(path: str) -> dict[str, Any]:
@@ -124,8 +135,6 @@ def read_config(path: str) -> tuple[EasyDict, EasyDict]:
     cfg = read_config_directly(path)
     compiled = cfg.get("exp_config")
     if isinstance(compiled, Mapping) and not {"main_config", "create_config"} & cfg.keys() and "policy" in compiled:
-        from ding.config.save import split_config
-
         main, create = map(EasyDict, split_config(compiled))
         return main, create
     main, create = _named(cfg, path, "main_config", "create_config")
@@ -232,44 +241,3 @@ def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
             section = ".".join(names[:depth])
             raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
     cfg[names[-1]] = held_form(value) if names[0] == "env" else value
-
-
-def copied(cfg: Any) -> Any:
-    """Return a deep copy of a config.
-
-    Raises:
-        ConfigError: a value cannot be copied; the message names its key.
-    """
-    try:
-        return copy.deepcopy(cfg)
-    except Exception:
-        for key, value in plain_tree(cfg).items():
-            try:
-                copy.deepcopy(value)
-            except Exception as e:  # of any class: the value may be the user's
-                raise ConfigError(
-                    f"{key} = {shown(value)} is not allowed, for it cannot be copied ({e}) as it is for each of the "
-                    "envs; give a class or function that makes it, or the id of an env"
-                ) from e
-        raise
-
-
-# Keys of the sections `env` and `env.manager` with arguments of functions, which may have any keys and values.
-_ARGUMENTS = ("env", "kwargs", "vector_kwargs", "wrappers")
-
-
-def with_arguments(main: Any, form: Callable[[Any], Any] = held_form) -> Any:
-    """Return a main config with the arguments of envs in another form, by default one that an `EasyDict` can hold."""
-    section = main.get("env") if isinstance(main, Mapping) else None
-    return _changed(main, env=_with_arguments(section, form)) if isinstance(section, Mapping) else main
-
-
-def _with_arguments(section: Mapping[str, Any], form: Callable[[Any], Any]) -> Any:
-    changed = {key: form(section[key]) for key in _ARGUMENTS if key in section}
-    if isinstance(section.get("manager"), Mapping):
-        changed["manager"] = _with_arguments(section["manager"], form)
-    return _changed(section, **changed)
-
-
-def _changed(cfg: Mapping[str, Any], **values: Any) -> Any:
-    return type(cfg)({**cfg, **values})  # type: ignore[call-arg]

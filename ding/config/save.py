@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import errno
 import itertools
-import keyword
+import json
 import logging
-import math
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
+from ding.config.topics import value_at
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write, beside
 from ding.utils.log_helper import shown
@@ -30,10 +28,9 @@ from ding.utils.references import (
     REFERENCE,
     folders_of,
     is_reference,
-    items_of,
     plain,
-    reference_to,
     saved_form,
+    with_arguments,
 )
 
 GIT_TIMEOUT_S = 1.0
@@ -80,52 +77,14 @@ def _claim(exp_name: str, renew: bool) -> str:
     return exp_name
 
 
-class StartFolder:
-    """Context manager that deletes the folder of an experiment on an exception, unless `keep` was called.
-
-    Folders that existed before, and parents with other contents, are not deleted.
-
-    Args:
-        exp_name: the folder in the config.
-
-    Attributes:
-        taken: the final name of the folder; None before it is created.
-    """
-
-    def __init__(self, exp_name: str) -> None:
-        path = Path(str(exp_name)).absolute()  # compilation refuses values that are not names
-        self._known = {folder for folder in (path, *path.parents) if folder.exists()}
-        self._is_kept = False
-        self.taken: str | None = None
-
-    def keep(self) -> None:
-        """Keep the folder even after an exception."""
-        self._is_kept = True
-
-    def __enter__(self) -> StartFolder:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if kind is None or self._is_kept or self.taken is None or get_rank() != 0:
-            return
-        path = Path(self.taken).absolute()
-        if path in self._known:
-            return
-        shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another run has written to a parent
-            for parent in path.parents:
-                if parent in self._known:
-                    break
-                parent.rmdir()
-
-
 def save_project_state(exp_name: str) -> None:
     """Write the git state of the current directory to `<exp_name>/git_log.txt` and `git_diff.txt`.
 
     The log holds `git describe` and the last five commits with their statistics. Nothing is written outside a git
     working tree. If git fails or takes longer than GIT_TIMEOUT_S, a warning is logged instead.
     """
-    if not _in_working_tree(Path.cwd()):
+    folder = Path.cwd()
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):  # without starting a process
         return
     deadline = time.monotonic() + GIT_TIMEOUT_S
     try:
@@ -137,11 +96,6 @@ def save_project_state(exp_name: str) -> None:
         return
     Path(exp_name, "git_log.txt").write_bytes(describe + b"\n" + log)
     Path(exp_name, "git_diff.txt").write_bytes(diff)
-
-
-def _in_working_tree(folder: Path) -> bool:
-    # Checked without git, so that no process is started outside a repository.
-    return any((parent / ".git").exists() for parent in (folder, *folder.parents))
 
 
 def _git(deadline: float, *arguments: str) -> bytes:
@@ -157,137 +111,32 @@ def _git(deadline: float, *arguments: str) -> bytes:
     return done.stdout
 
 
-INDENT = "    "
-MAX_INLINE = 100  # maximum length of a sequence on one line
-_PLAIN = (str, bytes, bool, int, type(None), type(Ellipsis))
-
-
-def to_source(value: Any, depth: int = 0) -> str:
-    """Return an expression that evaluates to the saved form of `value` in a module without imports.
-
-    Literals are exact. Infinities and NaN become `float('inf')` and `float('nan')`, numpy scalars Python numbers,
-    mappings `dict`s. Classes, functions and objects become what `saved_form` makes of them; what has no such form, such
-    as a lambda or an `nn.Module`, becomes its quoted repr with a comment.
-
-    Args:
-        value: the object.
-        depth: indentation level of the first line.
-
-    Example:
-        >>> to_source((1, float("inf"), "it's"))
-        '(1, float(\\'inf\\'), "it\\'s")'
-    """
-    return _render(saved_form(value), depth)[0]
-
-
-def is_literal(value: Any) -> bool:
-    """Return whether `to_source(value)` evaluates to a saved form of `value`."""
-    return next(_unwritten(plain(saved_form(value))), None) is None
-
-
 def unsaved_values(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a config, by dotted key, that cannot be saved to a file: those that `to_source` quotes."""
-    return dict(_unwritten(plain(saved_form(cfg))))
+    """Return the values of a config, by dotted key, that have no saved form, such as a lambda or an `nn.Module`."""
+    return dict(_unsaved(plain(saved_form(plain(cfg), is_json=True)), ""))
 
 
-def _unwritten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, Mapping):
-        is_call = REFERENCE in value
-        for name, item in items_of(value):
-            yield from _unwritten(name, key)
-            yield from _unwritten(item, key if is_call else f"{key}.{name}" if key else str(name))
-    elif type(value) in (list, tuple, set, frozenset):
+def _unsaved(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _unsaved(item, key if REFERENCE in value else f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
         for item in value:
-            yield from _unwritten(item, key)
-    elif type(value) not in (*_PLAIN, float, complex):
+            yield from _unsaved(item, key)
+    elif not isinstance(value, str | int | float | None):
         yield key, value
-
-
-def _render(value: Any, depth: int) -> tuple[str, str]:
-    """Return the expression and its comment."""
-    kind = type(value)
-    if isinstance(value, np.generic):
-        return _render(value.item(), depth) if type(value.item()) is not kind else _quoted(value)
-    if kind in _PLAIN:
-        return repr(value), ""
-    if kind is float:
-        return _float(value), ""
-    if kind is complex:
-        return f"complex({_float(value.real)}, {_float(value.imag)})", ""
-    if isinstance(value, Mapping):
-        return _mapping(value, depth), ""
-    if kind in (list, tuple):
-        return _sequence(list(value), "[]" if kind is list else "()", depth), ""
-    if kind in (set, frozenset):
-        items = sorted(value, key=repr)
-        return (f"{kind.__name__}({_sequence(items, '[]', depth)})" if items else f"{kind.__name__}()"), ""
-    return _quoted(value)
-
-
-def _float(value: float) -> str:
-    return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
-
-
-def _quoted(value: Any) -> tuple[str, str]:
-    kind = "class" if isinstance(value, type) else type(value).__name__
-    return repr(shown(value)), f"was a {kind}; insert it here"
-
-
-def _mapping(value: Mapping[Any, Any], depth: int) -> str:
-    if not value:
-        return "{}"
-    if value.keys() == {REFERENCE}:
-        return f"dict({REFERENCE}={value[REFERENCE]!r})"
-    if all(map(_is_argument_name, value)):
-        opening, closing = "dict(", ")"
-        entries = [(f"{key}=", item) for key, item in items_of(value)]
-    else:
-        opening, closing = "{", "}"
-        entries = [(f"{_key(key)}: ", item) for key, item in items_of(value)]
-    return _block(opening, closing, entries, depth)
-
-
-def _key(key: Any) -> str:
-    text = _render(reference_to(key) or key, 0)[0]
-    return text if "\n" not in text else repr(repr(key))
-
-
-def _sequence(items: list[Any], brackets: str, depth: int) -> str:
-    opening, closing = brackets[0], brackets[1]
-    rendered = [_render(item, depth + 1) for item in items]
-    comma = "," if brackets == "()" and len(items) == 1 else ""
-    inline = opening + ", ".join(text for text, _ in rendered) + comma + closing
-    if len(inline) <= MAX_INLINE and "\n" not in inline and not any(comment for _, comment in rendered):
-        return inline
-    return _block(opening, closing, [("", item) for item in items], depth)
-
-
-def _block(opening: str, closing: str, entries: list[tuple[str, Any]], depth: int) -> str:
-    lines = [opening]
-    for head, item in entries:
-        text, comment = _render(item, depth + 1)
-        lines.append(f"{INDENT * (depth + 1)}{head}{text},{f'  # {comment}' if comment else ''}")
-    lines.append(INDENT * depth + closing)
-    return "\n".join(lines)
-
-
-def _is_argument_name(key: Any) -> bool:
-    # Python normalises non-ASCII identifiers, which would change such a key.
-    return type(key) is str and key.isascii() and key.isidentifier() and not keyword.iskeyword(key)
 
 
 # Entry of the create config -> section of a compiled config that holds its `type` and `import_names`.
 CREATE_SECTIONS = {
-    "env": ("env",),
-    "env_manager": ("env", "manager"),
-    "policy": ("policy",),
-    "collector": ("policy", "collect", "collector"),
-    "evaluator": ("policy", "eval", "evaluator"),
-    "replay_buffer": ("policy", "other", "replay_buffer"),
-    "reward_model": ("reward_model",),
-    "world_model": ("world_model",),
+    "env": "env",
+    "env_manager": "env.manager",
+    "policy": "policy",
+    "collector": "policy.collect.collector",
+    "evaluator": "policy.eval.evaluator",
+    "replay_buffer": "policy.other.replay_buffer",
+    "reward_model": "reward_model",
+    "world_model": "world_model",
 }
 _COMMAND = "_command"
 _TYPE_KEYS = ("type", "import_names")
@@ -318,31 +167,34 @@ def formatted_path(path: str) -> str:
 
 
 def save_config_py(cfg: Mapping[str, Any], path: str) -> None:
-    """Write `exp_config = <cfg>` as Python; `read_config_directly(path)["exp_config"]` returns it as a dict.
+    """Write a config as JSON to `<path without .py>.json`, and to `path` the Python that loads it as `exp_config`.
 
-    If the config names modules in the user's own folders, a list `import_paths` has these folders.
+    `read_config_directly(path)["exp_config"]` returns it as a dict. See `saved_form` for classes, functions and
+    objects; what has none, such as a lambda, becomes its repr.
     """
-    _write(path, f"exp_config = {to_source(cfg)}\n{_import_paths(cfg)}")
+    write_saved(path, exp_config=saved_form(cfg, is_json=True))
 
 
-def _import_paths(cfg: Any) -> str:
-    """Return the line with the folders of modules that a config names and that are not installed, or ""."""
-    folders = folders_of(set(named_modules(cfg)))
-    return f"{IMPORT_PATHS} = {folders!r}\n" if folders else ""
+def write_saved(path: str, **configs: Any) -> None:
+    """Write configs in their saved form to files; see `save_config_py`."""
+    text = json.dumps({**configs, IMPORT_PATHS: folders_of(named_modules(configs))}, indent=2, default=shown)
+    _write(f"{os.path.splitext(path)[0]}.json", text + "\n")
+    names = ", ".join(map(repr, configs))
+    code = f"{', '.join(configs)} = load_saved(__file__, {names})"
+    _write(path, f"from ding.config.read import load_saved\n\n{code}\n")
 
 
-def named_modules(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the modules that a config names, and those of its classes, functions and other objects."""
-    if isinstance(value, Mapping):
-        for name, item in items_of(value):
-            yield from named_modules(item, name)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from named_modules(item, key)
-    elif isinstance(value, str) and (key == "import_names" or is_reference(value)):
-        yield value.partition(":")[0]
-    elif (form := saved_form(value)) is not value:
-        yield from named_modules(form)
+def named_modules(value: Any, is_list_of_names: bool = False) -> set[str]:
+    """Return the modules that the saved form of a config names."""
+    found: set[str] = set()
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        are_names = is_list_of_names or key == "import_names"
+        if isinstance(item, str):
+            if (are_names and key != REFERENCE) or (":" in item and is_reference(item)):
+                found.add(item.partition(":")[0])
+        elif isinstance(item, (dict, list)):
+            found |= named_modules(item, are_names)
+    return found
 
 
 def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:
@@ -384,25 +236,23 @@ def save_config_formatted(
 
 
 def save_pair(main: Mapping[str, Any], create: Mapping[str, Any], path: str) -> None:
-    """Write two configs as a runnable file with `main_config` and `create_config`."""
-    lines = ["from easydict import EasyDict", ""]
-    if not (is_literal(main) and is_literal(create)):
-        lines += ["# Values with a comment cannot be written as Python literals.", ""]
-    for name, section in (("main_config", main), ("create_config", create)):
-        lines += [f"{name} = {to_source(section)}", f"{name} = EasyDict({name})"]
-    _write(path, "\n".join(lines) + "\n" + _import_paths([main, create]))
+    """Write `main_config` and `create_config` like `save_config_py`."""
+    write_saved(path, **saved_form({"main_config": main, "create_config": create}, is_json=True))
 
 
 def split_config(
     cfg: Mapping[str, Any], create_cfg: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the pair (main, create), as new plain dicts, that compiles to the compiled config `cfg`."""
-    main = _as_dict(cfg)
-    create = _create_of(main) if create_cfg is None else _as_dict(create_cfg)
-    for name, section_path in CREATE_SECTIONS.items():
+    main = with_arguments(plain(EasyDict(cfg)))
+    create = _create_of(main) if create_cfg is None else plain(EasyDict(create_cfg))
+    for name, path in CREATE_SECTIONS.items():
+        section, entry = value_at(main, path), create.get(name)
         # The type of a compiled reward model does not come from the create config, so it is kept.
-        if name != "reward_model":
-            _strip(_section(main, section_path), create.get(name))
+        if name != "reward_model" and isinstance(section, dict) and isinstance(entry, Mapping):
+            for key in _TYPE_KEYS:
+                if key in section and key in entry and section[key] == entry[key]:
+                    del section[key]
     policy_type = create.get("policy", {}).get("type")
     if isinstance(policy_type, str):
         create["policy"]["type"] = policy_type.removesuffix(_COMMAND)
@@ -411,44 +261,19 @@ def split_config(
 
 def _create_of(main: Mapping[str, Any]) -> dict[str, Any]:
     create: dict[str, Any] = {}
-    for name, section_path in CREATE_SECTIONS.items():
-        section = _section(main, section_path) or {}
-        entry = {key: section[key] for key in _TYPE_KEYS if key in section}
-        if section.get("multi_buffer", False):
-            entry = {
-                key: {k: sub[k] for k in _TYPE_KEYS if k in sub}
-                for key, sub in section.items()
-                if isinstance(sub, dict)
-            }
-        if entry:
-            create[name] = copy.deepcopy(entry)
+    for name, path in CREATE_SECTIONS.items():
+        section = value_at(main, path)
+        if isinstance(section, dict):
+            entry: dict[str, Any] = _types_of(section)
+            if section.get("multi_buffer", False):
+                entry = {key: _types_of(inner) for key, inner in section.items() if isinstance(inner, dict)}
+            if entry:
+                create[name] = copy.deepcopy(entry)
     return create
 
 
-def _strip(section: dict[str, Any] | None, entry: Any) -> None:
-    """Remove the type keys from a section of the main config that equal those of the create config's `entry`."""
-    if section is None or not isinstance(entry, Mapping):
-        return
-    for key in _TYPE_KEYS:
-        if key in section and key in entry and section[key] == entry[key]:
-            del section[key]
-
-
-def _section(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
-    for key in path:
-        tree = tree.get(key)  # type: ignore[assignment]
-        if not isinstance(tree, dict):
-            return None
-    return tree  # type: ignore[return-value]
-
-
-def _as_dict(value: Any) -> Any:
-    """Return a copy of the mappings, lists and tuples of a tree, with plain dicts and shared leaves."""
-    if isinstance(value, Mapping):
-        return {key: _as_dict(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(_as_dict, value))
-    return value
+def _types_of(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: section[key] for key in _TYPE_KEYS if key in section}
 
 
 def _plain(value: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from easydict import EasyDict
 
 from ding.config.save import save_config_formatted as save_config_formatted
+from ding.config.topics import value_at
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -81,8 +82,6 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     modules = sorted(set(named_imports(main)))
     gpu_num = given.get("learner_gpu_num", 1)
     gpus = {"multi_gpu": gpu_num > 1, "gpu_num": gpu_num, "aggregator": False}
-    if transport == "ray" and gpu_num > 1:
-        system.coordinator.ray.learner.ranks = gpu_num
     for kind, count in (("learner", _worker_count(main, "learner")), ("collector", _worker_count(main, "collector"))):
         own = {
             **auto,
@@ -103,10 +102,7 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
 
 def _worker_count(main: Mapping[str, Any], kind: str) -> int:
     where = f"policy.{'learn' if kind == 'learner' else 'collect'}.{kind}.{kind}_num"
-    section = main
-    for name in where.split(".")[:-1]:
-        section = section.get(name) or {}
-    count = section.get(f"{kind}_num", 1)
+    count = value_at(main, where, 1)
     allowed = integer(1)(count)
     if allowed is not None:
         raise ConfigError(f"{where} = {count!r} is not allowed; it must be {allowed}")
@@ -137,49 +133,37 @@ def set_host_port(
         TypeError: a host or port is neither a value nor a list.
         ConfigError: a list is too short.
     """
-    given = {"learner": (learner_host, learner_port), "collector": (collector_host, collector_port)}
-    _resolve(cfg.system.coordinator, iter([coordinator_host or LOCAL_HOST]), iter([coordinator_port]))
-    roles = ["coordinator"]
-    for kind, (host, port) in given.items():
-        names = workers_of(cfg.system, kind)
-        hosts = _each(f"{kind}_host", host, str, LOCAL_HOST, len(names))
-        ports = _each(f"{kind}_port", port, int, None, len(names))
-        for name in names:
-            _resolve(cfg.system[name], hosts, ports)
-        roles += names
-    sections = [cfg.system[name] for name in roles]
-    ports = _free_ports({section.port for section in sections}, len(sections))
+    sections = []
+    for kind, host, port in (
+        ("coordinator", coordinator_host, coordinator_port),
+        ("learner", learner_host, learner_port),
+        ("collector", collector_host, collector_port),
+    ):
+        names = ["coordinator"] if kind == "coordinator" else workers_of(cfg.system, kind)
+        hosts = _each(f"{kind}_host", host or LOCAL_HOST, str, len(names))
+        for name, own_host, own_port in zip(names, hosts, _each(f"{kind}_port", port, int, len(names)), strict=False):
+            section = cfg.system[name]
+            section.host = own_host if section.host == _AUTO else section.host
+            section.port = own_port if section.port == _AUTO else section.port
+            sections.append(section)
+    taken = {section.port for section in sections}
     for section in sections:
-        if section.port is None:
-            section.port = next(ports)
+        while section.port is None:
+            port = find_free_port(ANY_HOST)
+            section.port = None if port in taken else port
+            taken.add(port)
     return cfg
 
 
-def _free_ports(taken: Set[int | None], count: int) -> Iterator[int]:
-    """Yield `count` distinct ports that are free on all interfaces of this machine and not in `taken`."""
-    free: set[int] = set()
-    while len(free) < count:
-        free |= {find_free_port("0.0.0.0")} - taken
-    return iter(free)
-
-
-def _each(what: str, given: Several, kind: type, default: Any, count: int) -> Iterator[Any]:
-    if given is None:
-        return iter([default] * count)
-    if isinstance(given, kind):
-        return iter([given] * count)
+def _each(what: str, given: Several, kind: type, count: int) -> Sequence[Any]:
+    """Return a value for each of `count` workers, of a list or the same for all."""
+    if given is None or isinstance(given, kind):
+        return [given] * count
     if not isinstance(given, (list, tuple)):
         raise TypeError(f"{what} = {given!r} is not allowed; it must be {kind.__name__} or a list of {kind.__name__}")
     if len(given) < count:
         raise ConfigError(f"{what} = {given!r} is not allowed; it must have a value for each of the {count} workers")
-    return iter(given)
-
-
-def _resolve(section: EasyDict, hosts: Iterator[Any], ports: Iterator[Any]) -> None:
-    for key, values in (("host", hosts), ("port", ports)):
-        value = next(values)
-        if section[key] == _AUTO:
-            section[key] = value
+    return given
 
 
 def set_learner_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
@@ -212,16 +196,11 @@ def parallel_transform(
 
     Hosts, ports and errors are those of `set_host_port`.
     """
-    result = _with_system(cfg)
+    result = EasyDict(copy.deepcopy(dict(cfg)))
+    result.system = set_system_cfg(result)
     hosts = coordinator_host, learner_host, collector_host
     set_host_port(result, *hosts, coordinator_port, learner_port, collector_port)
     return set_collector_interaction_for_coordinator(set_learner_interaction_for_coordinator(result))
-
-
-def _with_system(cfg: Mapping[str, Any]) -> EasyDict:
-    result = EasyDict(copy.deepcopy(dict(cfg)))
-    result.system = set_system_cfg(result)
-    return result
 
 
 def parallel_transform_k8s(
@@ -235,8 +214,8 @@ def parallel_transform_k8s(
     `system.learner` and `system.collector` are templates of further workers. The default ports are 22270 for
     collectors, 22271 for learners and 22273 for the coordinator.
     """
-    result = _with_system(cfg)
-    system = result.system
+    result = EasyDict(copy.deepcopy(dict(cfg)))
+    system = result.system = set_system_cfg(result)
     system.coordinator.update(host=ANY_HOST, port=coordinator_port or COORDINATOR_PORT, learner={}, collector={})
     for kind, port in (("learner", learner_port or LEARNER_PORT), ("collector", collector_port or COLLECTOR_PORT)):
         names = workers_of(system, kind)

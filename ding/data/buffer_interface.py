@@ -1,24 +1,14 @@
-"""The interface of replay buffers, and their common parts: states, files, memory."""
+"""The interface of replay buffers, and their common parts: states, and files of items."""
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
-import torch
-
-from ding.data.column_store import ColumnStore
 from ding.utils.config_helper import Configurable
-from ding.utils.data.samples import Items, Kind, columns_of, part_of, rows_of, table_of
-from ding.utils.segment_tree import IntArray
 
 
 class IBuffer(Configurable, ABC):
@@ -82,55 +72,30 @@ class IBuffer(Configurable, ABC):
         raise NotImplementedError
 
 
-class StatefulBuffer(IBuffer):
-    """A replay buffer on a column store, whose state is saved and restored under its lock."""
+_STATE_VERSION = 2
 
-    _store: ColumnStore
+
+class StatefulBuffer(IBuffer):
+    """A replay buffer whose state is saved and restored under its lock.
+
+    Attributes:
+        on_dropped: called with a list of the items that left the buffer: overwritten, used up, stale or removed. It is
+            called under the buffer's lock, when all counts are right, and may be set.
+    """
+
+    on_dropped: Callable[[list[Any]], None] | None
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
 
-    @property
-    def on_dropped(self) -> Callable[[list[Any]], None] | None:
-        """A function that is called, under the buffer's lock, with a list of the items that left it.
-
-        It is called when all counts of the buffer are right. The property may be set.
-        """
-        return self._store.on_dropped
-
-    @on_dropped.setter
-    def on_dropped(self, on_dropped: Callable[[list[Any]], None] | None) -> None:
-        self._store.on_dropped = on_dropped
-
-    @property
-    def replay_buffer_size(self) -> int:
-        """Capacity, in items."""
-        return self._store.size
-
-    @property
-    def push_count(self) -> int:
-        """Number of items stored so far."""
-        return self._store.push_count
-
+    @abstractmethod
     def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
         """Remove the items for which `is_unwanted` returns true, and return their number."""
-        with self._lock:
-            slots = self._store.occupied()
-            items = rows_of(self._store.read(slots))
-            unwanted = slots[np.fromiter(map(is_unwanted, items), dtype=np.bool_, count=len(items))]
-            if unwanted.size:
-                self._remove(unwanted)
-                self._store.report_dropped()
-            return len(unwanted)
-
-    @abstractmethod
-    def _remove(self, slots: IntArray) -> None:
-        """Remove the items in `slots` [n >= 1] and update all counts."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the items, counters and random states, in plain values and arrays."""
         with self._lock:
-            return self._state(is_copied=True)
+            return {"version": _STATE_VERSION, **self._state(is_copied=True)}
 
     def freeze(self) -> dict[str, Any]:
         """Return a state for `load_state_dict` that later calls do not change."""
@@ -139,23 +104,24 @@ class StatefulBuffer(IBuffer):
     def live_state(self) -> dict[str, Any]:
         """Return the state like `state_dict`, but arrays may share memory; use it before the buffer changes."""
         with self._lock:
-            return self._state(is_copied=False)
+            return {"version": _STATE_VERSION, **self._state(is_copied=False)}
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Replace the contents by a state; if it has only the key `data`, push this list of items instead.
 
         Raises:
             AssertionError: `data` is missing.
-            ValueError: the state does not fit this buffer.
+            ValueError: the state does not fit this buffer, or is of another version.
         """
         if "data" not in _state_dict:
             raise AssertionError(f"a buffer state needs the key 'data'; it has {sorted(_state_dict)}")
         with self._lock:
             if set(_state_dict) == {"data"}:
                 self._insert([item for item in _state_dict["data"] if item is not None])
-                self._store.report_dropped()
-            else:
-                self._restore(_state_dict)
+                return
+            if _state_dict.get("version") != _STATE_VERSION:
+                raise ValueError("the state of the buffer is of another version, and cannot be loaded")
+            self._restore(_state_dict)
 
     @abstractmethod
     def _state(self, is_copied: bool) -> dict[str, Any]:
@@ -168,121 +134,6 @@ class StatefulBuffer(IBuffer):
     @abstractmethod
     def _insert(self, items: list[Any]) -> int:
         """Store `items`, and return the number of accepted items."""
-
-
-# ---- a warning if a buffer will not fit into memory
-
-# Memory of a tensor without its elements: the Python object and torch's metadata. Measured.
-_TENSOR_BYTES = 400
-# Maximum number of items that the estimate is based on.
-_MAX_ITEMS = 256
-
-
-class MemoryCheck:
-    """Estimate of the memory of a full buffer from its first items, with a warning if less is free.
-
-    Each GPU is estimated separately. Views of one array count each, the same object counts once.
-
-    Args:
-        logger: the logger of the estimate and the warning.
-
-    Attributes:
-        is_done: whether the estimate was made.
-    """
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
-        self.is_done = False
-
-    def estimate(self, items: Items, capacity: int, column_bytes: int = 0) -> None:
-        """Log the estimated memory of `capacity` items like `items`; only the first call with items has an effect.
-
-        Args:
-            items: the first items.
-            capacity: number of items of a full buffer.
-            column_bytes: memory of the full columns, in bytes. For items in columns, only objects are added to it.
-        """
-        if self.is_done or not items:
-            return
-        self.is_done = True
-        known = part_of(items, 0, _MAX_ITEMS)
-        sizes = {device: size * capacity // len(known) for device, size in memory_of(_objects_of(known)).items()}
-        sizes["cpu"] += column_bytes
-        for device, full_bytes in sizes.items():
-            self._logger.info(
-                "a full buffer, %d items like the first %d, takes up to about %s of %s",
-                capacity,
-                len(known),
-                _readable(full_bytes),
-                _name_of(device),
-            )
-            free_bytes = _free_on(device)
-            if free_bytes is not None and full_bytes > free_bytes:
-                self._warn(device, full_bytes, free_bytes, capacity)
-
-    def _warn(self, device: str, full_bytes: float, free_bytes: int, capacity: int) -> None:
-        self._logger.warning(
-            "the buffer will not fit into %s: its %d items take up to about %s, but only %s are free; "
-            "reduce replay_buffer_size to about %d",
-            _name_of(device),
-            capacity,
-            _readable(full_bytes),
-            _readable(free_bytes),
-            int(capacity * (free_bytes / full_bytes)),
-        )
-
-
-def memory_of(items: Iterable[Any]) -> dict[str, int]:
-    """Return the approximate memory of `items` and their contents in bytes, by device ("cpu", "cuda:0", ...)."""
-    todo, seen = list(items), set[int]()
-    sizes = Counter({"cpu": 0})
-    while todo:
-        item = todo.pop()
-        if item is None or id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, torch.Tensor):
-            sizes["cpu"] += _TENSOR_BYTES
-            if item.layout is torch.strided:
-                sizes[str(item.device)] += item.numel() * item.element_size()
-        elif isinstance(item, np.ndarray):
-            sizes["cpu"] += sys.getsizeof(item) + (item.nbytes if item.base is not None else 0)
-            todo.extend(item.ravel().tolist() if item.dtype.hasobject else ())
-        elif (table := table_of(item)) is not None:
-            arrays = {id(column.data): column.data for column in columns_of(table.columns)}
-            todo.extend(arrays.values())
-        else:
-            sizes["cpu"] += sys.getsizeof(item)
-            if isinstance(item, (Mapping, list, tuple)):
-                todo.extend(item.values() if isinstance(item, Mapping) else item)
-    return dict(sizes)
-
-
-def _objects_of(items: Items) -> Sequence[Any]:
-    table = table_of(items)
-    if table is None:
-        return rows_of(items)
-    columns = [column for column in columns_of(table.columns) if column.kind is Kind.OBJECT]
-    return [value for column in columns for value in column.items()]
-
-
-def _free_on(device: str) -> int | None:
-    if device == "cpu":
-        return int(psutil.virtual_memory().available)
-    if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
-    return None
-
-
-def _name_of(device: str) -> str:
-    return "memory" if device == "cpu" else f"memory of {device}"
-
-
-def _readable(size_bytes: float) -> str:
-    for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20)):
-        if size_bytes >= unit_bytes:
-            return f"{size_bytes / unit_bytes:.1f} {unit}"
-    return f"{size_bytes / 1024:.1f} KiB"
 
 
 # ---- files of items: code-free msgpack, written atomically

@@ -16,7 +16,6 @@ import numpy as np
 from ding.data.ring import Array, BoolArray, Ring, RowRing, Slots
 from ding.utils.data.plain_columns import from_plain, samples_of_state, samples_state, to_plain
 from ding.utils.data.samples import (
-    END_FLAGS,
     Column,
     Items,
     Kind,
@@ -29,6 +28,7 @@ from ding.utils.data.samples import (
     listed,
     map_node,
     node_items,
+    packed,
     rows_of,
     table_of,
     with_end_flags,
@@ -41,8 +41,6 @@ _IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes))
 _LINE_BYTES = 64  # of the cache
 # Values of up to this many bytes are stored in one record per slot: a draw has one cache miss for all of them.
 _RECORD_BYTES = 64
-# Items of a state that are written at once.
-_LOADED_AT_ONCE = 1024
 # Records above this size are padded to a line of the cache, so that none spans two lines.
 _FULL_LINE = 52
 
@@ -50,15 +48,16 @@ _FULL_LINE = 52
 class ColumnStore(Ring):
     """Store of dicts with the same keys in typed columns, and of any other items as Python objects.
 
-    The first dicts define the columns. A `next_obs` that is the `obs` of another item is stored once. If a value does
-    not fit its column, this column stores objects from then on; an item with other keys is stored as an object. Each is
-    logged once as a warning. Items are copied when they are written and read. The store is not thread-safe.
+    The first dicts define the columns. A `next_obs` that is the `obs` of another item is stored once. Items with other
+    keys, or with a value that does not fit its column, are stored as objects, which is logged once as a warning. Items
+    are copied when they are written and read. The store is not thread-safe.
 
     Args:
         size: number of slots.
         logger: the logger of the warnings.
         folder: folder of the files that the columns are mapped to; None for memory. Objects are always in memory.
-        share_frames: whether to store frames that successive image observations [C, ...] have in common once.
+        share_frames: whether to store frames that observations [C, ...] have in common once, if their numbers are known
+            (see `Column`).
         fields: name and dtype of the owner's metadata of each slot, stored next to small values.
 
     Attributes:
@@ -141,10 +140,16 @@ class ColumnStore(Ring):
         if not isinstance(slots, slice):
             slots = _as_slice(slots)
         self.held[slots] = self._is_row[slots] = False
-        table = items if isinstance(items, Table) else _packed(items)
+        table = items if isinstance(items, Table) else packed(items)
         if self.columns is None and table is not None:
             self._make_columns(table.columns)
-        leaves = None if table is None else self._fitting(table.columns) or self._conform(table.columns)
+        leaves = None if table is None else self._fitting(table.columns)
+        if leaves is None and table is not None and self.columns is not None:
+            columns, extended = with_end_flags(table.columns, self.columns), with_end_flags(self.columns, table.columns)
+            if columns.keys() == extended.keys():
+                self.columns = extended
+                self._index_columns()
+                leaves = self._fitting(columns)
         if leaves is None:
             self._write_objects(slots, rows_of(items))
         else:
@@ -163,30 +168,20 @@ class ColumnStore(Ring):
 
     def _write_objects(self, slots: Slots, items: Sequence[Any]) -> None:
         if self._objects is None:
-            self._warn_of_objects(items)
+            if self.columns is not None or any(isinstance(item, dict) for item in items):
+                self._warn_of_objects(items)
             self._objects = [None] * self.size
         put_objects(self._objects, slots, map(_stored, items))
 
-    def _are_rows(self, slots: IntArray) -> bool:
-        """Return whether the items in `slots` are in columns."""
-        return self.columns is not None and (self._objects is None or bool(self._is_row[slots].all()))
-
-    def read(self, slots: IntArray, is_shared: bool = False) -> Items:
-        """Return the items in occupied `slots` [n]: a table if they are in columns, or else a list.
-
-        Args:
-            is_shared: whether shared observations of a table are still shared.
-        """
-        if self._are_rows(slots):
-            return Table(self.gather_shared(slots) if is_shared else self.gather(slots), size=len(slots))
+    def read(self, slots: IntArray) -> Items:
+        """Return the items in occupied `slots` [n]: a table if they are in columns, or else a list."""
+        columns, _ = self.gather_with_fields(slots)
+        if columns is not None:
+            return Table(columns, size=len(slots))
         objects, is_row = self._objects or [], self._is_row[slots]
         rows = iter(rows_of(self.read(slots[is_row])) if is_row.any() else ())
         numbered = zip(slots.tolist(), is_row.tolist(), strict=True)
-        return [next(rows) if is_row else self._given(objects[slot]) for slot, is_row in numbered]
-
-    def _given(self, stored: Any) -> Any:
-        """Return a copy of a stored object; a table becomes a list."""
-        return Samples(_stored(stored)) if isinstance(stored, Table) else _stored(stored)
+        return [next(rows) if is_row else _given(objects[slot]) for slot, is_row in numbered]
 
     def gather(self, slots: IntArray) -> dict[str, Node]:
         """Return copies of the columns at `slots` [n], which must be in columns."""
@@ -310,11 +305,10 @@ class ColumnStore(Ring):
         for pair in zip(columns_of(obs), columns_of(next_obs), strict=True):
             if pair[0].kind is Kind.OBJECT or pair[0].steps or _format_of(pair[0]) != _format_of(pair[1]):
                 continue
-            shape = _shape_of(pair[0])
-            has_frames = self._share_frames and len(shape) >= 3 and shape[0] > 1 and pair[0].itemsize > 0
-            are_rows = pair[0].data is pair[1].data and pair[0].rows is not None and pair[1].rows is not None
-            if has_frames or are_rows:
-                pairs.append((pair, has_frames))
+            rows = pair[0].rows
+            if rows is not None and pair[1].rows is not None and pair[0].data is pair[1].data:
+                has_frames = pair[0].frames is not None or rows.ndim > 1
+                pairs.append((pair, self._share_frames and has_frames))
         return pairs
 
     def _make_records(self, small: list[Column], pairs: list[tuple[tuple[Column, Column], bool]]) -> None:
@@ -338,89 +332,50 @@ class ColumnStore(Ring):
     # ---- values that do not fit
 
     def accepts(self, columns: dict[str, Node]) -> bool:
-        """Return whether items with these columns fit the columns of the store as they are."""
-        return self._objects is None if self.columns is None else _can_hold(self.columns, columns)
+        """Return whether items with these columns fit the columns of the store."""
+        return self._objects is None if self.columns is None else self._fitting(columns) is not None
 
     def _fitting(self, columns: dict[str, Node]) -> list[Column] | None:
-        """Return the leaves of `columns` in the order of the store's, or None if some do not fit as they are."""
+        """Return the leaves of `columns` in the order of the store's, or None if some do not fit."""
         stored, leaves = self.columns or {}, []
-        if len(columns) != len(stored):
+        if columns.keys() != stored.keys():
             return None
         for key, node in stored.items():
-            new = columns.get(key)
+            new = columns[key]
             if type(node) is Column and type(new) is Column:  # most are
                 leaves.append(new)
-            elif new is None or not is_same_structure(node, new):
-                return None
-            else:
+            elif type(node) is Column and node.kind is Kind.OBJECT:
+                leaves.append(Column(Kind.OBJECT, node_items(new)))
+            elif is_same_structure(node, new):
                 leaves.extend(columns_of(new))
-        for column, (kind, steps, dtype, shape) in zip(leaves, self._formats, strict=True):
-            if column.kind is not kind:
+            else:
                 return None
-            if kind is not Kind.OBJECT:
+        return self._formatted(leaves)
+
+    def _formatted(self, leaves: list[Column]) -> list[Column] | None:
+        """Return `leaves`, as objects where the store has objects, or None if some have another format."""
+        for place, (column, (kind, steps, dtype, shape)) in enumerate(zip(leaves, self._formats, strict=True)):
+            if kind is Kind.OBJECT:
+                leaves[place] = column if column.kind is kind else column.as_objects()
+            elif column.kind is not kind or column.steps is not steps:
+                return None
+            else:  # `_format_of`, without two calls for each leaf
                 data, rows = column.data, column.rows
                 own_shape = data.shape[1:] if rows is None or rows.ndim == 1 else rows.shape[1:] + data.shape[1:]
-                if data.dtype != dtype or own_shape != shape or column.steps is not steps:
+                if data.dtype != dtype or own_shape != shape:
                     return None
         return leaves
 
-    def _conform(self, columns: dict[str, Node]) -> list[Column] | None:
-        """Return the leaves like `_fitting`, changing kinds of columns if necessary; None if the keys differ."""
-        stored = self.columns
-        assert stored is not None
-        flags = [flag for flag in END_FLAGS if flag in columns or flag in stored]
-        columns, extended = with_end_flags(columns, flags), with_end_flags(stored, flags)
-        if columns.keys() != extended.keys():
-            return None
-        self.columns = extended
-        leaves: list[Column] = []
-        for key, node in extended.items():
-            if not _can_hold(node, columns[key]):
-                self._logger.warning(
-                    "the values of %r should have one type and shape: expected %s, got %s; "
-                    "they are stored as Python objects now, which takes more memory and time",
-                    key,
-                    _described(node),
-                    _described(columns[key]),
-                )
-                extended[key] = Column(Kind.OBJECT, self._as_objects(node))
-            new = columns[key]
-            if isinstance(extended[key], Column) and extended[key].kind is Kind.OBJECT:
-                new = Column(Kind.OBJECT, node_items(new))
-            pairs = zip(columns_of(extended[key]), columns_of(new), strict=True)
-            leaves += [new.as_objects() if old.kind is Kind.OBJECT else new for old, new in pairs]
-        self._index_columns()
-        return leaves
-
-    def _as_objects(self, node: Node) -> list[Any]:
-        """Return the stored values by slot, and give up the columns."""
-        slots, objects = np.flatnonzero(self._is_row), [None] * self.size
-        for column in columns_of(node):
-            self._unshare(column, slots)
-            self._fields.pop(id(column), None)
-        put_objects(objects, slots, node_items(map_node(lambda column: _own_column(column, slots), node)))
-        return objects
-
-    def _unshare(self, column: Column, slots: IntArray) -> None:
-        """Store the `obs` and `next_obs` that `column` may belong to, with values in `slots`, separately."""
-        for ring, name in [named for named in self._rings if column in (named[0].obs, named[0].next_obs)]:
-            self._rings.remove((ring, name))
-            for each in (ring.obs, ring.next_obs):
-                values = _own_column(each, slots).values()
-                each.data, each.rows = self._memory.allocate((self.size, *values.shape[1:]), values.dtype), None
-                each.data[slots] = values
-
     def _warn_of_objects(self, items: Sequence[Any]) -> None:
-        """Warn that some of `items` do not fit the columns, unless neither they nor others are dicts."""
-        keys: Any = self.columns.keys() if self.columns is not None else getattr(items[0], "keys", list)()
-        other = next((item for item in items if isinstance(item, dict) and item.keys() != keys), None)
-        if self.columns is not None or other is not None:
-            self._logger.warning(
-                "items of a buffer should be dicts with the same keys: expected %s, got %.200s; "
-                "items with other keys are stored as Python objects, which takes more memory and time",
-                sorted(map(str, keys)),
-                items[0] if other is None else sorted(map(str, other)),
-            )
+        """Warn that one of `items` does not fit the columns, or the first item."""
+        expected = _forms(self.columns) if self.columns is not None else _forms_of(items[0])
+        other = next((forms for item in items if (forms := _forms_of(item)) != expected), {})
+        differing = {key: (expected.get(key), other.get(key)) for key in {**expected, **other}}
+        self._logger.warning(
+            "items of a buffer should be dicts with the same keys, and values of one type and shape, but %s; other "
+            "items are stored as Python objects, which takes more memory and time",
+            ", ".join(f"{key!r} was {old} and is {new}" for key, (old, new) in differing.items() if old != new),
+        )
 
     # ---- states
 
@@ -440,19 +395,15 @@ class ColumnStore(Ring):
         state["fields"] = {name: field[slots] for name, field in self.fields.items()}
         state["objects"] = samples_state(list(rows_of(self.read(others)))) if others.size else None
         table = Table(self.gather_shared(rows, is_copied), size=len(rows)) if rows.size else None
-        state["samples"] = None if table is None else to_plain(table, verbatim=True)
+        state["samples"] = None if table is None else to_plain(table)
         return state
 
     def load(self, snapshot: dict[str, Any]) -> None:
-        """Replace the contents by a `snapshot`, whose `samples` may also be a list of items.
-
-        Fields that it lacks do not change.
+        """Replace the contents by a `snapshot`.
 
         Raises:
             ValueError: the snapshot is of a store of another size, or has another format.
         """
-        if not {"object_slots", "samples", "start"} <= snapshot.keys():
-            raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
         size = snapshot["size"]
         if size != self.size or not 0 <= snapshot["start"] < size:
             raise ValueError(
@@ -461,19 +412,15 @@ class ColumnStore(Ring):
             )
         rows, others = (np.asarray(snapshot[name], np.int64) for name in ("slots", "object_slots"))
         samples = snapshot["samples"]
-        items: Items = from_plain(samples, verbatim=True) if isinstance(samples, dict) else samples or []
+        items: Items = [] if samples is None else from_plain(samples)
         self.reset()
         self.restore_order(snapshot)
-        # The oldest items first, as they were pushed: their observations are freed first. In parts, because frames that
-        # are stored once are expanded when they are written.
-        order = self.positions_of(rows).argsort()
-        for start in range(0, len(order), _LOADED_AT_ONCE):
-            part = order[start : start + _LOADED_AT_ONCE]
-            self.write(rows[part], items_at(items, part))
+        order = self.positions_of(rows).argsort()  # the observations of the oldest items are freed first
+        if len(order):
+            self.write(rows[order], items_at(items, order))
         slots = np.sort(np.concatenate([rows, others]))
         for name, values in snapshot["fields"].items():
-            if name in self.fields:
-                self.fields[name][slots] = values
+            self.fields[name][slots] = values
         if len(others):
             self._write_objects(others, samples_of_state(snapshot["objects"]))
             self.held[others] = True
@@ -510,16 +457,6 @@ class _ColumnMemory:
         self._files.clear()
 
 
-def _packed(items: Sequence[Any]) -> Table | None:
-    """Return a table of dicts with the same keys, or None for other items; end flags may be missing in some."""
-    table = Table.of(items)
-    if table is None and all(type(item) is dict and item for item in items):
-        groups = [list(group) for _, group in itertools.groupby(items, dict.keys)]
-        parts = [Table.of(group) for group in groups]
-        table = Table.joined([part for part in parts if part is not None])
-    return table
-
-
 def _shape_of(column: Column) -> tuple[int, ...]:
     """Return the shape of one value, including its number of frames if it refers to several."""
     frames: tuple[int, ...] = () if column.rows is None else column.rows.shape[1:]
@@ -534,24 +471,19 @@ def _format_of(column: Column) -> tuple[Kind, bool, Any, Any]:
     return column.kind, column.steps, column.data.dtype, _shape_of(column)
 
 
-def _can_hold(stored: Node, node: Node) -> bool:
-    """Return whether values of `node` can be written to the columns of `stored`."""
-    if isinstance(stored, Column) and stored.kind is Kind.OBJECT:
-        return True
-    if not is_same_structure(stored, node):
-        return False
-    pairs = zip(columns_of(stored), columns_of(node), strict=True)
-    return all(old.kind is Kind.OBJECT or _format_of(old) == _format_of(new) for old, new in pairs)
+def _forms(columns: dict[str, Node]) -> dict[str, Any]:
+    """Return the kind, dtype and shape of the values of each key, for warnings."""
+
+    def form(column: Column) -> str:
+        is_object = column.kind is Kind.OBJECT
+        return "object" if is_object else f"{column.kind.value} {column.data.dtype} {list(_shape_of(column))}"
+
+    return {str(key): map_node(form, node) for key, node in columns.items()}
 
 
-def _described(node: Node) -> str:
-    """Return a description of a node, for warnings."""
-    if not isinstance(node, Column):
-        return f"a {type(node).__name__} of {sorted(map(str, node)) if isinstance(node, dict) else len(node)}"
-    if node.kind is Kind.OBJECT:
-        return "an object"
-    shape = f"of shape {list(_shape_of(node))}" if _shape_of(node) else ""
-    return " ".join(filter(None, (node.kind.value, str(node.data.dtype), shape)))
+def _forms_of(item: Any) -> dict[str, Any]:
+    table = Table.of([item])
+    return {} if table is None else _forms(table.columns)
 
 
 def _as_slice(slots: IntArray) -> Slots:
@@ -592,6 +524,11 @@ def _stored(item: Any) -> Any:
     if table is not None:
         return Table({key: map_node(_own_if_objects, node) for key, node in table.columns.items()})
     return copy.copy(item) if isinstance(item, dict) else item
+
+
+def _given(stored: Any) -> Any:
+    """Return a copy of a stored object; a table becomes a list."""
+    return Samples(_stored(stored)) if isinstance(stored, Table) else _stored(stored)
 
 
 def _own_if_objects(column: Column) -> Column:

@@ -12,7 +12,7 @@ import torch
 
 from ding.data.ring import Slots
 from ding.utils.data.samples import Items, values_of
-from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
+from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 
 # Added to updated priorities, and used instead of a pushed 0, so that every stored item can be drawn.
 PRIORITY_EPS = 1e-5
@@ -48,15 +48,19 @@ def as_priorities(values: Any, default: float | None = None) -> FloatArray:
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
-    elif not isinstance(values, np.ndarray):
-        values = list(values)
-        if not {float}.issuperset(map(type, values)):  # the usual case, without a step for each
-            values = [v if isinstance(v, float) else _as_float(default if v is None else v) for v in values]
-    priorities = np.asarray(values, dtype=np.float64).reshape(-1)
+    try:
+        priorities = np.asarray(values, dtype=np.float64)  # None becomes NaN
+    except (RuntimeError, TypeError, ValueError):  # tensors on a GPU, or what is no number
+        priorities = np.array([_as_float(value) for value in values])
+    if not isinstance(values, np.ndarray) and priorities.size != len(values):
+        raise TypeError(f"priority of shape {list(priorities.shape[1:])} is not allowed; it must be one number")
+    priorities = priorities.reshape(-1)
     # `argmin` and `argmax` take a quarter of the time of `min` and `max`, for which numpy sets up a reduction.
     if priorities.size and not (
         priorities[priorities.argmin()] >= 0 and priorities[priorities.argmax()] <= _MAX_PRIORITY
     ):
+        if not isinstance(values, np.ndarray) and None in values:
+            return as_priorities([_as_float(default if value is None else value) for value in values])
         wrong = priorities[~((priorities >= 0) & (priorities <= _MAX_PRIORITY))][0]
         allowed = f"at most {_MAX_PRIORITY:g}" if _MAX_PRIORITY < wrong < math.inf else "finite and >= 0"
         raise PriorityError(f"priority = {wrong} is not allowed; it must be {allowed}")
@@ -135,14 +139,6 @@ class PriorityIndex:
         """A new tree of the weights."""
         tree = SumSegmentTree(_power_of_two(len(self.weights)))
         tree.set_batch(np.arange(len(self.weights)), self.weights)
-        return tree
-
-    @property
-    def min_tree(self) -> MinSegmentTree:
-        """A new tree of the weights above 0."""
-        tree = MinSegmentTree(_power_of_two(len(self.weights)))
-        slots = np.flatnonzero(self.weights)
-        tree.set_batch(slots, self.weights[slots])
         return tree
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -160,34 +159,14 @@ _FRAMES = 1.125
 _CHUNK = 32
 # Frames that later pushes may share: at least this part of the ring, and those of the last push.
 _RECENT = 1 / 16
-# Least rows of a segment, as a part of the capacity.
-_SEGMENT = 1 / 64
-
-
-class _Segment:
-    """The slots that were written during one part of a ring, and the oldest row to which they refer."""
-
-    __slots__ = ("begin", "oldest", "slots")
-
-    def __init__(self, begin: int, oldest: int, slots: Slots) -> None:
-        self.begin, self.oldest, self.slots = begin, oldest, [slots]
-
-    def add(self, oldest: int, slots: Slots) -> None:
-        """Add the slots that were written next."""
-        self.oldest = min(self.oldest, oldest)
-        last = self.slots[-1]
-        if isinstance(last, slice) and isinstance(slots, slice) and last.stop == slots.start:
-            self.slots[-1] = slice(last.start, slots.stop)
-        else:
-            self.slots.append(slots)
 
 
 class RowRing:
     """A ring of rows to which the columns `obs` and `next_obs` of a store refer. It is not thread-safe.
 
     A row is kept as long as an occupied slot refers to it. With `share_frames` a row is a frame, and an observation
-    [C, ...] refers to C rows. Frames shared with the previous observation or with a recent push are stored once, since
-    a fragment begins with the observation that ends the previous fragment of its env.
+    [C, ...] refers to C rows. Frames with the same number, see `Column`, are stored once, also those of a recent push,
+    since a fragment begins with the observation that ends the previous fragment of its env.
 
     Args:
         size: number of slots of the store.
@@ -205,19 +184,15 @@ class RowRing:
     def __init__(
         self, size: int, first: tuple[Column, Column], allocate: Allocate, share_frames: bool, numbers: Array
     ) -> None:
-        data, chosen, obs_rows, next_rows = _rows_of(*first)
+        data, chosen, _, obs_rows, _ = _frames_of(*first) if share_frames else _rows_of(*first)
         each = len(chosen) / len(obs_rows)
-        if share_frames:
-            data, chosen, _, _ = _frames_of(data, chosen, obs_rows, next_rows)
-            each = min(len(chosen) / len(obs_rows), _FRAMES)
         self._allocate, self._share_frames = allocate, share_frames
-        self._capacity = max(int(_SPARE * each * size), len(chosen))
+        self._capacity = max(int(_SPARE * (min(each, _FRAMES) if share_frames else each) * size), len(chosen))
         self._data = allocate((self._capacity, *data.shape[1:]), data.dtype)
         # Rows are counted from the beginning; the row with the count n is at n % capacity. Those in [begin, end) are
-        # kept. The segments have all slots that may refer to them, oldest first.
+        # kept.
         self._begin = self._end = 0
-        self._segments: deque[_Segment] = deque()
-        self._recent: dict[int, int] = {}  # the count of a frame by its checksum, newest last
+        self._recent: dict[int, int] = {}  # the count of a frame by its number, newest last
         self._numbers: Any = numbers
         self.obs, self.next_obs = (
             Column(column.kind, self._data, self._numbers[:, i]) for i, column in enumerate(first)
@@ -230,23 +205,13 @@ class RowRing:
 
     def write(self, slots: Slots, obs: Column, next_obs: Column, held: BoolArray) -> None:
         """Store values in `slots`, which must be empty according to `held` [size]."""
-        data, chosen, obs_rows, next_rows = _rows_of(obs, next_obs)
-        checksums: IntArray | None = None
-        if self._share_frames:
-            data, chosen, of_rows, checksums = _frames_of(data, chosen, obs_rows, next_rows)
-            obs_rows, next_rows = of_rows[obs_rows], of_rows[next_rows]
+        rows = _frames_of(obs, next_obs) if self._share_frames else _rows_of(obs, next_obs)
+        data, chosen, names, obs_rows, next_rows = rows
         if self._capacity - self._end + self._begin < len(chosen):
             self._make_room(len(chosen), held)
-        begin = self._end
-        counts = self._put(data, chosen) if checksums is None else self._put_frames(data, chosen, checksums)
-        places = counts % self._capacity
+        places = (self._put(data, chosen) if names is None else self._put_once(data, chosen, names)) % self._capacity
         self._numbers[slots, 0] = places[obs_rows]
         self._numbers[slots, 1] = places[next_rows]
-        oldest = begin if checksums is None else int(counts.min())
-        if self._segments and begin - self._segments[-1].begin < _SEGMENT * self._capacity:
-            self._segments[-1].add(oldest, slots)
-        else:
-            self._segments.append(_Segment(begin, oldest, slots))
 
     def gather(self, numbers: npt.NDArray[np.int32]) -> tuple[Column, Column]:
         """Return copies of the values of slots with these row `numbers` [n, 2], or [n, 2, C]."""
@@ -272,21 +237,16 @@ class RowRing:
         self._end += count
         return np.arange(self._end - count, self._end)
 
-    def _put_frames(self, frames: Array, chosen: IntArray, checksums: IntArray) -> IntArray:
-        """Append the distinct frames `chosen`, unless they are among the recent ones, and return their counts."""
-        keys = checksums.tolist()
+    def _put_once(self, frames: Array, chosen: IntArray, names: IntArray) -> IntArray:
+        """Append the frames `chosen` unless frames of these numbers are among the recent ones; return their counts."""
+        keys = names.tolist()
         counts = np.array([self._recent.get(key, -1) for key in keys])
-        found = np.flatnonzero(counts >= self._begin)
-        is_equal = _are_equal(frames, chosen[found], self._data, counts[found] % self._capacity)
-        is_new = np.ones(len(counts), np.bool_)
-        is_new[found[is_equal]] = False
-        new = np.flatnonzero(is_new)
+        new = np.flatnonzero(counts < self._begin)
         counts[new] = self._put(frames, chosen[new])
-        # A shared frame does not become newer: an item that refers to an old row keeps all newer rows alive.
-        for i, count in zip(new.tolist(), counts[new].tolist(), strict=True):
+        for i in new.tolist():
             self._recent.pop(keys[i], None)
-            self._recent[keys[i]] = count
-        recent = max(len(chosen), int(_RECENT * self._capacity))
+            self._recent[keys[i]] = int(counts[i])
+        recent = max(len(keys), int(_RECENT * self._capacity))
         if len(self._recent) > 2 * recent:  # rarely: removing the oldest one by one takes longer
             self._recent = dict(list(self._recent.items())[-recent:])
         return counts
@@ -295,24 +255,16 @@ class RowRing:
 
     def _make_room(self, count: int, held: BoolArray) -> None:
         """Free at least `count` rows, and enough that not every write has to free some."""
-        wanted = max(count, self._capacity // 64)
-        segments = self._segments
-        while segments:
-            oldest = self._oldest_of(segments[0].slots, held)
-            if len(segments) == 1 or oldest < segments[1].begin:
-                # `oldest` of a segment may be that of a slot that was emptied, whose rows are no longer kept.
-                self._begin = max(self._begin, min([oldest, *(segment.oldest for segment in list(segments)[1:])]))
-                break
-            segments.popleft()
-        if self._capacity - self._end + self._begin < wanted:
-            self._begin = self._oldest_of([slice(None)], held)
-            if self._capacity - self._end + self._begin < wanted:
-                self._repack(count, held)
-
-    def _oldest_of(self, slots: list[Slots], held: BoolArray) -> int:
-        """Return the count of the oldest row to which those of `slots` that are not empty refer."""
-        ages = [(self._numbers[part][held[part]] - self._begin) % self._capacity for part in slots]
-        return self._begin + min(int(part.min(initial=self._end - self._begin)) for part in ages)
+        # As unsigned numbers, rows before that of `_begin`, which come after the end of the ring, are the largest.
+        ages = (self._numbers - np.int32(self._begin % self._capacity)).view(np.uint32).reshape(len(held), -1)
+        oldest = functools.reduce(np.minimum, ages.T)[held]
+        if len(oldest):
+            age = int(oldest.min().astype(np.int32))
+            self._begin += age if age >= 0 else age + self._capacity
+        else:
+            self._begin = self._end
+        if self._capacity - self._end + self._begin < max(count, self._capacity // 64):
+            self._repack(count, held)
 
     def _repack(self, count: int, held: BoolArray) -> None:
         """Keep only the rows with references, in a larger array if they leave too little space."""
@@ -329,108 +281,43 @@ class RowRing:
         counts = np.full(self._capacity, -1)  # of the kept rows, by their age
         counts[ages] = start + np.arange(used)
         self._numbers[held] = counts[(self._numbers[held] - first) % self._capacity] % capacity
-        recent = {checksum: old - self._begin for checksum, old in self._recent.items() if old >= self._begin}
-        self._recent = {checksum: int(counts[age]) for checksum, age in recent.items() if counts[age] >= 0}
+        recent = {name: old - self._begin for name, old in self._recent.items() if old >= self._begin}
+        self._recent = {name: int(counts[age]) for name, age in recent.items() if counts[age] >= 0}
         self.obs.data = self.next_obs.data = self._data = data
         self._capacity, self._begin, self._end = capacity, start, start + used
-        self._segments = deque([_Segment(start, start, slice(0, len(held)))])
 
 
-def _rows_of(obs: Column, next_obs: Column) -> tuple[Array, IntArray, IntArray, IntArray]:
-    """Return an array, its rows that are used, in order, and their indices [N] for `obs` and `next_obs`."""
+# An array of rows, those that are used, in order, their numbers if they are known, and the indices of these rows for
+# `obs` and `next_obs`: [N], or [N, C] of frames.
+UsedRows = tuple[Array, IntArray, "IntArray | None", IntArray, IntArray]
+
+
+def _rows_of(obs: Column, next_obs: Column) -> UsedRows:
+    """Return the rows of two columns of N observations."""
     if obs.data is not next_obs.data or obs.rows is None or next_obs.rows is None or obs.rows.ndim > 1:
         values = np.stack([obs.values(), next_obs.values()], axis=1)
         rows = np.arange(2 * len(values))
-        return values.reshape(len(rows), *values.shape[2:]), rows, rows[::2], rows[1::2]
+        return values.reshape(len(rows), *values.shape[2:]), rows, None, rows[::2], rows[1::2]
     is_used = np.zeros(len(obs.data), np.bool_)
     is_used[obs.rows] = is_used[next_obs.rows] = True
     numbers = is_used.cumsum() - 1
-    return obs.data, np.flatnonzero(is_used), numbers[obs.rows], numbers[next_obs.rows]
+    return obs.data, np.flatnonzero(is_used), None, numbers[obs.rows], numbers[next_obs.rows]
 
 
-# ---- frames
-
-
-def _frames_of(
-    data: Array, chosen: IntArray, obs_rows: IntArray, next_rows: IntArray
-) -> tuple[Array, IntArray, IntArray, IntArray]:
-    """Split the rows `chosen` of `data` into frames.
-
-    A row that is its predecessor shifted by one frame adds one frame, an equal row none. The predecessor of the row of
-    a next_obs is the row of its obs, that of others the previous row.
-
-    Returns:
-        An array of frames, the distinct ones in it, in order, the indices of these [M, C] by row, and their checksums.
-    """
-    data = np.ascontiguousarray(data)
-    count, stack = len(chosen), data.shape[1]
-    frames = data.reshape(len(data) * stack, *data.shape[2:])
-    places = (chosen[:, None] * stack + np.arange(stack)).reshape(-1)  # in `frames`, of the frames of all rows
-    before = np.arange(count) - 1
-    before[next_rows] = np.where(obs_rows < next_rows, obs_rows, before[next_rows])
-    # Equal frames of earlier rows, or the frames themselves.
-    source: IntArray = np.arange(count * stack).reshape(count, stack)
-    moved = _follow(data, chosen, before, np.arange(1, count), 1)
-    source[moved, :-1] = source[before[moved], 1:]
-    equal = _follow(data, chosen, before, np.setdiff1d(np.arange(1, count), moved, assume_unique=True), 0)
-    source[equal] = source[before[equal]]
-    flat = source.reshape(-1)
-    while (flat[flat] != flat).any():  # the earlier row may have it of another one
-        flat = flat[flat]
-    own = np.flatnonzero(flat == np.arange(len(flat)))
-    # Others may be equal, as at the beginning of an episode.
-    checksums, first, like = np.unique(_checksums(frames, places[own]), return_index=True, return_inverse=True)
-    repeated = np.flatnonzero(first[like] != np.arange(len(own)))
-    is_equal = _are_equal(frames, places[own[repeated]], frames, places[own[first[like[repeated]]]])
-    flat[own[repeated[is_equal]]] = own[first[like[repeated[is_equal]]]]
-    flat = flat[flat]
-    is_own = flat == np.arange(len(flat))
-    distinct = np.flatnonzero(is_own)
-    return frames, places[distinct], (is_own.cumsum() - 1)[flat].reshape(count, stack), checksums[like[is_own[own]]]
-
-
-def _words(rows: Array) -> npt.NDArray[np.uint64]:
-    """Return the bytes of each of the contiguous `rows` as integers, the widest whose size divides that of a row."""
-    each = rows.nbytes // len(rows) if len(rows) else 1
-    width = next(width for width in (8, 4, 2, 1) if each % width == 0)
-    words: npt.NDArray[np.uint64] = rows.reshape(len(rows), -1).view(f"u{width}")
-    return words
-
-
-def _follow(data: Array, rows: IntArray, before: IntArray, chosen: IntArray, shift: int) -> IntArray:
-    """Return those of the `rows` of `data` at `chosen` that are the rows `before` them shifted by `shift` frames."""
-    words = _words(data.reshape(data.shape[0] * data.shape[1], -1)).reshape(*data.shape[:2], -1)
-    found = [chosen[:0]]
-    for at in range(0, len(chosen), _CHUNK):
-        part = chosen[at : at + _CHUNK]
-        here, there = _lined_up(words, rows[part]), _lined_up(words, rows[before[part]])
-        same = here[:, : words.shape[1] - shift] == there[:, shift:]
-        found.append(part[same.all(axis=(1, 2))])
-    return np.concatenate(found)
-
-
-def _lined_up(words: Array, chosen: IntArray) -> Array:
-    """Return the rows `chosen`, without a copy if they are consecutive."""
-    first, stop = int(chosen[0]), int(chosen[-1]) + 1
-    is_consecutive = stop - first == len(chosen) and (np.diff(chosen) == 1).all()
-    return words[first:stop] if is_consecutive else words[chosen]
-
-
-def _are_equal(frames: Array, chosen: IntArray, others: Array, places: IntArray) -> BoolArray:
-    """Return whether each of the frames `chosen` equals the frame of `others` at its place in `places`."""
-    one, other = _words(frames), _words(others)
-    parts = [slice(at, at + _CHUNK) for at in range(0, len(chosen), _CHUNK)]
-    return np.concatenate([np.ones(0, np.bool_), *((one[chosen[p]] == other[places[p]]).all(axis=1) for p in parts)])
-
-
-def _checksums(frames: Array, chosen: IntArray) -> IntArray:
-    """Return a checksum [n] of each of the frames `chosen`: the sum of its words, weighted by position."""
-    words = _words(frames)
-    weights = _weights(words.shape[1])
-    sums = [np.einsum("ij,j->i", words[chosen[at : at + _CHUNK]], weights) for at in range(0, len(chosen), _CHUNK)]
-    return np.concatenate(sums) if sums else chosen[:0]
-
-
-@functools.lru_cache(8)
-def _weights(count: int) -> npt.NDArray[np.uint64]:
-    return np.random.default_rng(0).integers(0, 2**64, count, np.uint64)
+def _frames_of(obs: Column, next_obs: Column) -> UsedRows:
+    """Return the frames of two columns of N observations; those of unknown numbers are all distinct."""
+    if obs.data is next_obs.data and obs.rows is not None and obs.rows.ndim > 1:  # of a state, with frames as rows
+        both: Any = np.array([obs.rows, next_obs.rows])
+        chosen, places = np.unique(both, return_inverse=True)
+        places = places.reshape(both.shape)
+        return obs.data, chosen, None, places[0], places[1]
+    data, used, _, obs_rows, next_rows = _rows_of(obs, next_obs)
+    are_known = obs.frames is not None and data is obs.data
+    data, stack = np.ascontiguousarray(data), data.shape[1]
+    frames, chosen = data.reshape(len(data) * stack, *data.shape[2:]), used[:, None] * stack + np.arange(stack)
+    if obs.frames is None or not are_known:
+        places = np.arange(chosen.size).reshape(chosen.shape)
+        return frames, chosen.reshape(-1), None, places[obs_rows], places[next_rows]
+    names, first, places = np.unique(obs.frames[used], return_index=True, return_inverse=True)
+    places = places.reshape(chosen.shape)
+    return frames, chosen.reshape(-1)[first], names, places[obs_rows], places[next_rows]

@@ -11,27 +11,13 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.config.config import compile_config
-from ding.config.save import StartFolder
-from ding.entry.checks import check_evaluation_episodes, complete_model
-from ding.entry.pipeline import read_pair
-from ding.entry.serial_run import (
-    build_collector_env,
-    build_evaluator_env,
-    build_policy,
-    check_fits_env,
-    normalize_as_trained,
-    set_offline_stats,
-)
-from ding.policy.base_policy import Policy
+from ding.entry.experiment import Experiment, read_pair
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import NaiveRLDataset, check_save_type, naive_save, offline_data_save_type
-from ding.utils.file_helper import read_file
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
-from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
+from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS, normalization_of
 
 Path = str | os.PathLike[str]
 
@@ -88,24 +74,9 @@ def evaluate(
     Args:
         n_episode: the number of episodes; None for `env.n_evaluator_episode`. At most that many envs are used.
     """
-    with ExitStack() as stack:
-        pair = _with_episodes(input_cfg, n_episode)
-        cfg = _compile(stack, pair, seed, env_setting, model, "eval_config.py", strict_config)
-        check_evaluation_episodes(cfg)
-        state_dict = _read_state(cfg, state_dict, load_path or _path_of_config(cfg))
-        env = build_evaluator_env(stack, cfg, env_setting)
-        replay_path = replay_path or cfg.env.get("replay_path")
-        if replay_path:
-            env.enable_save_replay(os.fspath(replay_path))
-        policy: Policy = build_policy(cfg, model, ["eval"])
-        statistics = load_state(policy.eval_mode, state_dict, model)
-        evaluator = InteractionSerialEvaluator(cfg.policy.eval.evaluator, env, policy.eval_mode, exp_name=cfg.exp_name)
-        stack.callback(evaluator.close)
-        check_fits_env(policy, env, model)
-        normalize_as_trained(env, statistics)
-        evaluator.eval()
-        assert evaluator.last_eval is not None
-        return evaluator.last_eval
+    pair = _with_episodes(input_cfg, n_episode)
+    experiment = Experiment.from_config(pair, seed, env_setting, model, strict_config, needs_command_mode=False)
+    return experiment.evaluate(state_dict, load_path, replay_path)
 
 
 def _with_episodes(input_cfg: Any, n_episode: int | None) -> Any:
@@ -116,10 +87,6 @@ def _with_episodes(input_cfg: Any, n_episode: int | None) -> Any:
     env["n_evaluator_episode"] = n_episode
     env["evaluator_env_num"] = min(n_episode, env.get("evaluator_env_num", 1))
     return main, create
-
-
-def _path_of_config(cfg: EasyDict) -> Any:
-    return cfg.policy.get("learn", {}).get("learner", {}).get("load_path") or cfg.policy.get("load_path")
 
 
 def collect_demo_data(
@@ -154,9 +121,10 @@ def collect_demo_data(
         KeyError: the `data_type` is unknown.
         ImportError: it is 'hdf5', but h5py is not installed.
     """
-    state = state_dict, state_dict_path
+    experiment = Experiment.from_config(input_cfg, seed, env_setting, model, needs_command_mode=False)
+    cfg = experiment.cfg
     with ExitStack() as stack:
-        cfg, collector = _build_collector(stack, SampleSerialCollector, input_cfg, seed, env_setting, model, *state)
+        collector = experiment.collector(stack, SampleSerialCollector, state_dict, state_dict_path)
         path = expert_data_path or cfg.policy.collect.get("save_path")
         if not path:
             raise ConfigError("there is no output path: pass expert_data_path, or set policy.collect.save_path")
@@ -178,10 +146,10 @@ def collect_episodic_demo_data(
     state_dict_path: Path | None = None,
 ) -> None:
     """Collect `collect_count` episodes, lists of transitions, in the format 'naive'; see `collect_demo_data`."""
-    state = state_dict, state_dict_path
+    experiment = Experiment.from_config(input_cfg, seed, env_setting, model, needs_command_mode=False)
     with ExitStack() as stack:
-        cfg, collector = _build_collector(stack, EpisodeSerialCollector, input_cfg, seed, env_setting, model, *state)
-        episodes = collector.collect(n_episode=collect_count, policy_kwargs=_greedy(cfg))
+        collector = experiment.collector(stack, EpisodeSerialCollector, state_dict, state_dict_path)
+        episodes = collector.collect(n_episode=collect_count, policy_kwargs=_greedy(experiment.cfg))
         episodes = [list(episode) for episode in episodes]
     naive_save(episodes, expert_data_path)
 
@@ -214,98 +182,6 @@ def episode_to_transitions_filter(
         if sum(float(np.sum(np.asarray(transition["reward"]))) for transition in episode) >= min_episode_return:
             transitions += get_nstep_return_data(episode, nstep, gamma=gamma)
     naive_save(transitions, expert_data_path)
-
-
-def _compile(
-    stack: ExitStack,
-    input_cfg: Any,
-    seed: int,
-    env_setting: Sequence[Any] | None,
-    model: Any,
-    save_path: str,
-    strict_config: bool = False,
-) -> EasyDict:
-    """Return the compiled config; if the block of `stack` fails, the folder created for it is deleted."""
-    main, create = read_pair(input_cfg, env_setting)
-    complete_model(main, create, env_setting, model)
-    folder = stack.enter_context(StartFolder(main.get("exp_name", "default_experiment")))
-    env_fn = None if env_setting is None else env_setting[0]
-    how: dict[str, Any] = {"save_path": save_path, "renew_dir": False, "strict_config": strict_config}
-    cfg = compile_config(main, seed=seed, env=env_fn, auto=True, create_cfg=create, **how)
-    folder.taken = cfg.exp_name
-    return cfg
-
-
-def _build_collector(
-    stack: ExitStack,
-    kind: Any,
-    input_cfg: Any,
-    seed: int,
-    env_setting: Sequence[Any] | None,
-    model: Any,
-    state_dict: dict[str, Any] | None,
-    state_dict_path: Path | None,
-) -> tuple[EasyDict, Any]:
-    cfg = _compile(stack, input_cfg, seed, env_setting, model, "collect_demo_data_config.py")
-    state_dict = _read_state(cfg, state_dict, state_dict_path)
-    env = build_collector_env(stack, cfg, env_setting, seed)
-    policy: Policy = build_policy(cfg, model, ["collect"])
-    statistics = load_state(policy.collect_mode, state_dict, model)
-    defaults = kind.default_config()
-    own = {key: value for key, value in cfg.policy.collect.collector.items() if key in defaults}
-    collector = kind(EasyDict({**defaults, **own}), env, policy.collect_mode, exp_name=cfg.exp_name)
-    stack.callback(collector.close)
-    check_fits_env(policy, env, model)
-    if statistics:
-        normalize_as_trained(env, statistics)
-        collector.reset_env()
-    return cfg, collector
-
-
-def _read_state(cfg: EasyDict, state_dict: dict[str, Any] | None, path: Any) -> dict[str, Any] | None:
-    """Return the state, or the checkpoint at `path`, and write its data set statistics to the env config."""
-    if state_dict is None and path:
-        state_dict = read_checkpoint(path)
-    set_offline_stats(cfg.env, (state_dict or {}).get(EXTRA, {}).get(OFFLINE_STATS))
-    return state_dict
-
-
-def read_checkpoint(path: Any) -> dict[str, Any]:
-    """Return the content of a checkpoint.
-
-    Raises:
-        ValueError: the file holds no dict.
-    """
-    state = read_file(path)
-    if not isinstance(state, dict):
-        raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__}, not the dict of a checkpoint")
-    return state
-
-
-def load_state(mode: Any, state_dict: dict[str, Any] | None, model: Any) -> Any:
-    """Load the state into a policy mode; a trained `model` needs none.
-
-    Returns:
-        The normalization statistics of the training's envs; None if there are none.
-
-    Raises:
-        ConfigError: state and model are both missing.
-        RuntimeError: the state is of another network.
-    """
-    if state_dict is not None:
-        try:
-            mode.load_state_dict(state_dict)
-        except RuntimeError as e:
-            text = (
-                "pass the `model` that was trained, as in Training.load(folder, model=...)"
-                if model is None
-                else "they are not of the `model` that was passed"
-            )
-            raise RuntimeError(f"The weights do not fit the network; {text}, or give another checkpoint.\n{e}") from e
-        return normalization_of(state_dict)
-    if model is None:
-        raise ConfigError("the policy has no weights: pass a state dict, the path of a checkpoint, or a model")
-    return None
 
 
 def _greedy(cfg: EasyDict) -> dict[str, Any]:

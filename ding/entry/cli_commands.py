@@ -6,7 +6,6 @@ import ast
 import contextlib
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,10 +16,6 @@ import click
 import ding
 from ding.utils.file_helper import beside
 from ding.utils.log_helper import shown
-
-# The modes of `ding -m` that train, and those whose policies learn from an expert.
-SERIAL_MODES = ("serial", "serial_onpolicy", "serial_sqil", "serial_dqfd")
-EXPERT_MODES = ("serial_sqil", "serial_dqfd")
 
 _ROOT = Path(ding.__file__).parent
 # What examples register is known only in runs of their configs.
@@ -65,15 +60,11 @@ def show_policies() -> None:
     for name in sorted(POLICY_REGISTRY):
         cls = POLICY_REGISTRY.get(name)
         if is_of_package(cls) and not name.endswith("_command"):
-            rows.append((name, _summary(cls), _actions(cls), entry_of(name)))
+            sentence = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+            summary = re.sub(r" \(https?://\S+\)", "", sentence).rstrip(".")
+            rows.append((name, summary, _actions(cls), entry_of(name)))
     click.echo(f"Available policies: {len(rows)}")
     click.echo(tabulate(rows, headers=("policy", "what it is", "actions", "trained by"), tablefmt="simple"))
-
-
-def _summary(cls: type) -> str:
-    """Return the first sentence of a docstring, without addresses."""
-    sentence = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
-    return re.sub(r" \(https?://\S+\)", "", sentence).rstrip(".")
 
 
 def _actions(cls: Any) -> str:
@@ -143,8 +134,25 @@ def _decorators(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
 
 
 PIPELINES = ("serial", "serial_onpolicy", "serial_offline", "parallel")
-_EXP = click.Path(exists=True, file_okay=False)
-_CONFIG = click.Path(exists=True, dir_okay=False)
+_EXP = click.argument("exp", type=click.Path(exists=True, file_okay=False))
+_CHECKPOINT = click.option("--checkpoint", help="Name, iteration or path; by default the best.")
+_OUT = click.Path(dir_okay=False)
+_DEVICE = click.option(
+    "--device", help="cpu, cuda, one GPU as cuda:1, or auto; by default the CPU, or that of the run."
+)
+_SEEDS = click.option(
+    "-s", "--seed", "seeds", type=click.IntRange(0), multiple=True,
+    help="Seed; 0 by default. Several, as in --seed 0 1 2, train in turn, each in a folder of its own.",
+)  # fmt: skip
+_SETTINGS = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    help="A value of the main config, such as policy.learn.batch_size=128; may be given several times. With POLICY ENV "
+    "also by its name alone, as in learning_rate=3e-4.",
+)  # fmt: skip
+_ITERATIONS = click.option("--train-iter", type=click.IntRange(1), help="Iterations after which no new round begins.")
+_STEPS = click.option(
+    "--env-step", "--env-steps", type=click.IntRange(1), help="Env steps after which no new round begins."
+)
 
 
 class _SeveralSeeds(click.Command):
@@ -165,25 +173,15 @@ class _SeveralSeeds(click.Command):
 @click.command(cls=_SeveralSeeds)
 @click.argument("config", metavar="CONFIG|POLICY")
 @click.argument("env", required=False)
+@_SEEDS
 @click.option(
-    "-s", "--seed", "seeds", type=click.IntRange(0), multiple=True,
-    help="Seed; 0 by default. Several, as in --seed 0 1 2, train in turn, each in a folder of its own.",
-)  # fmt: skip
-@click.option(
-    "-j", "--jobs", type=click.IntRange(1), default=1, help="How many seeds train at the same time; 1 by default."
+    "-j", "--jobs", type=click.IntRange(1), default=1, help="How many seeds train at the same time, 1 or more."
 )
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE",
-    help="A value of the main config, such as policy.learn.batch_size=128; may be given several times. With POLICY ENV "
-    "also by its name alone, as in learning_rate=3e-4.",
-)  # fmt: skip
+@_SETTINGS
 @click.option("--mode", type=click.Choice(PIPELINES), help="The pipeline; by default the one that the config needs.")
 @click.option("--exp-name", help="The folder of the run; by default exp_name in the config.")
-@click.option("--train-iter", type=click.IntRange(1), help="Training iterations after which no new round begins.")
-@click.option(
-    "--env-step", "--env-steps", type=click.IntRange(1),
-    help="Env steps after which no new round of collecting and training begins.",
-)  # fmt: skip
+@_ITERATIONS
+@_STEPS
 @click.option("--stop-value", type=float, help="With POLICY ENV: the mean return that ends the training.")
 @click.option("--num-envs", type=click.IntRange(1), help="With POLICY ENV: envs that collect.")
 @click.option("--parallel", type=click.IntRange(1), help="With POLICY ENV: collectors, each in a process of its own.")
@@ -192,12 +190,9 @@ class _SeveralSeeds(click.Command):
     help="With POLICY ENV: normalize observations and rewards by running statistics, or one of them.",
 )  # fmt: skip
 @click.option("--recipe", help="With POLICY ENV: the name of a recipe, or none; by default the one that fits.")
-@click.option("--device", help="Where to compute: cpu, as by default, cuda, one GPU as cuda:1, or auto.")
+@_DEVICE
 @click.option("--resume", is_flag=True, help="Resume from the newest state in the folder, if any.")
-@click.option(
-    "--strict-config/--no-strict-config", default=True,
-    help="Whether config keys that nothing reads are errors, as by default, or warnings.",
-)  # fmt: skip
+@click.option("--strict-config/--no-strict-config", default=True, help="Whether keys that nothing reads are errors.")
 def train(
     config: str, env: str | None, seeds: tuple[int, ...], jobs: int, settings: tuple[str, ...], **options: Any
 ) -> None:
@@ -224,13 +219,13 @@ def train(
     with _folder_of(config) if env is None else contextlib.nullcontext():
         folders = _folders_of(seeds, config, env, settings, options.pop("exp_name"))
         if jobs > 1 and len(seeds) > 1:
-            from ding.entry.training_command import train_seeds
+            from ding.entry.cli_modes import train_seeds
 
             train_seeds([config, *([] if env is None else [env])], settings, options, folders, jobs)
             return
         for seed, exp_name in folders.items():
             if env is None:
-                from ding.entry.training_command import train_config
+                from ding.entry.cli_modes import train_config
 
                 train_config(config, seed, settings, exp_name=exp_name, **options)
             else:
@@ -238,7 +233,7 @@ def train(
 
 
 def _resume(folder: str, others: dict[str, Any], options: dict[str, Any]) -> None:
-    from ding.entry.training_command import resume_run
+    from ding.entry.cli_modes import resume_run
 
     if not options.pop("resume"):
         raise click.UsageError(f"{folder!r} is a folder: `ding train --resume {folder}` resumes the run in it")
@@ -256,24 +251,25 @@ def _train_policy(
     from ding.entry.training import train
     from ding.utils.config_helper import ConfigError
 
-    mode, recipe = options["mode"], options["recipe"]
-    if mode not in (None, "parallel"):
-        raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
-    limits = {"env_steps": options["env_step"], "iterations": options["train_iter"]}
-    more = {name: options[name] for name in ("stop_value", "num_envs", "device", "resume")}
-    more["normalize"] = {None: False, "all": True}.get(options["normalize"], options["normalize"])
-    how: dict[str, Any] = {"recipe": recipe != "none" if recipe in (None, "none") else recipe}
-    how["parallel"] = options["parallel"] or mode == "parallel"
     config, given = _values_of(settings)
     named = given.pop("exp_name", None)
-    own: dict[str, Any] = {"policy": policy, "env": env, "seed": seed, "folder": exp_name or named, "config": config}
-    own |= {**limits, **more, **how}
-    if twice := sorted(own.keys() & given.keys()):
-        raise ConfigError(
-            f"--set {twice[0]}=... is not allowed with a policy and an env: it has an argument or option of its own, "
-            "see ding train --help"
-        )
-    train(**own, **given)
+    options = {name: value for name, value in options.items() if name != "strict_config"}
+    mode, recipe, normalize = (options.pop(name) for name in ("mode", "recipe", "normalize"))
+    if mode not in (None, "parallel"):
+        raise ConfigError(f"--mode {mode} is not allowed with a policy and an env, which decide it; leave it out")
+    arguments = {
+        "policy": policy,
+        "env": env,
+        "seed": seed,
+        "folder": exp_name or named,
+        "env_steps": options.pop("env_step"),
+        "iterations": options.pop("train_iter"),
+        "parallel": options.pop("parallel") or mode == "parallel",
+        "normalize": {None: False, "all": True}.get(normalize, normalize),
+        "recipe": recipe != "none" if recipe in (None, "none") else recipe,
+        "config": config,
+    }
+    train(**(arguments | options | given))
 
 
 def _values_of(settings: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -291,7 +287,7 @@ def _folders_of(
 ) -> dict[int, str | None]:
     """Return the folder of each seed, None for that of the config, or of the policy and the env."""
     if len(seeds) > 1 and exp_name is None:
-        from ding.entry.training_command import exp_name_of
+        from ding.entry.cli_modes import exp_name_of
 
         exp_name = exp_name_of(config, settings) if env is None else _values_of(settings)[1].get("exp_name")
     if len(seeds) == 1 or exp_name is None:
@@ -302,22 +298,19 @@ def _folders_of(
 @click.command(cls=_SeveralSeeds)
 @click.argument("config", metavar="CONFIG|POLICY")
 @click.argument("env", required=False)
-@click.option(
-    "--search", multiple=True, metavar="NAME=RANGE",
-    help="What to try: learning_rate=1e-4:1e-2:log, gamma=0.9:0.999 or batch_size=32,64,128; may be given several "
-    "times. A config file may have it as search_space, and is searched by dotted keys.",
-)  # fmt: skip
+@click.option("--search", multiple=True, metavar="NAME=RANGE", help="As learning_rate=1e-4:1e-2:log, batch_size=32,64.")
 @click.option("-n", "--trials", type=click.IntRange(1), default=20, help="How many trials; 20 by default.")
-@click.option("-s", "--seed", "seeds", type=click.IntRange(0), multiple=True, help="Seeds of each trial; 0 by default.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value of each trial; see `ding train`.")
+@_SEEDS
+@_SETTINGS
 @click.option("--exp-name", help="The folder of the study, which continues if it exists.")
-@click.option("--train-iter", type=click.IntRange(1), help="Training iterations of a trial; see `ding train`.")
-@click.option("--env-step", "--env-steps", type=click.IntRange(1), help="Env steps of a trial; see `ding train`.")
+@_ITERATIONS
+@_STEPS
 @click.option("--prune/--no-prune", default=True, help="Whether bad trials end early, as by default.")
 def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[str, ...], **options: Any) -> None:
     """Search for the best settings, by Optuna.
 
-    CONFIG is a file; POLICY ENV are names. The study folder gets the best config, a plot, and each trial's training.
+    CONFIG is a file, whose search_space is searched, too, by dotted keys; POLICY ENV are names. The study folder gets
+    the best config, a plot, and each trial's training.
     """
     from ding.entry.tuning import read_space, tune, tune_config
 
@@ -345,28 +338,26 @@ def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
 
 
 @click.command(name="eval")
-@click.argument("exp", type=_EXP)
+@_EXP
 @click.option("-n", "--episodes", type=click.IntRange(1), help="How many episodes; by default as in the training.")
-@click.option("--checkpoint", help="Name, iteration or path; by default the best.")
+@_CHECKPOINT
 @click.option("-s", "--seed", type=click.IntRange(0), help="Of the envs; by default that of the training.")
-@click.option(
-    "--device", help="Where to compute: cpu, cuda, one GPU as cuda:1, or auto; by default as in the training."
-)
+@_DEVICE
 def evaluate(exp: str, episodes: int | None, checkpoint: str | None, seed: int | None, device: str | None) -> None:
     """Evaluate a trained policy, greedily.
 
     EXP is the folder of the training.
     """
-    from ding.entry.trained import evaluate_run
+    from ding.entry.training import evaluate_run
 
     _show_episodes(evaluate_run(exp, episodes, checkpoint, seed, device=device))
 
 
 @click.command()
-@click.argument("exp", type=_EXP)
-@click.option("-o", "--out", type=click.Path(dir_okay=False), help="The file, .mp4 or .gif; EXP/video.mp4 by default.")
+@_EXP
+@click.option("-o", "--out", type=_OUT, help="The file, .mp4 or .gif; EXP/video.mp4 by default.")
 @click.option("-n", "--episodes", type=click.IntRange(1), default=1, help="How many episodes; 1 by default.")
-@click.option("--checkpoint", help="Name, iteration or path; by default the best.")
+@_CHECKPOINT
 @click.option("-s", "--seed", type=click.IntRange(0), help="Of the env; by default that of the training.")
 def record(exp: str, out: str | None, episodes: int, checkpoint: str | None, seed: int | None) -> None:
     """Record a video of a trained policy.
@@ -378,16 +369,16 @@ def record(exp: str, out: str | None, episodes: int, checkpoint: str | None, see
 
     folder = RunFolder(exp)
     path, seed = folder.checkpoint(checkpoint), (folder.seed or 0) if seed is None else seed
-    with _without_screen():
-        files, result = save_videos(folder.configs(), out or os.path.join(exp, "video.mp4"), episodes, path, seed)
+    target = out or os.path.join(exp, "video.mp4")
+    files, result = save_videos(folder.configs(), target, episodes, seed, load_path=path)
     for file, episode_return in zip(files, result.returns, strict=False):
         click.echo(f"{file}: return {episode_return:.1f}")
 
 
 @click.command()
-@click.argument("exp", type=_EXP)
-@click.option("-o", "--out", type=click.Path(dir_okay=False), help="The file, .pt or .onnx; EXP/policy.pt by default.")
-@click.option("--checkpoint", help="Name, iteration or path; by default the best.")
+@_EXP
+@click.option("-o", "--out", type=_OUT, help="The file, .pt or .onnx; EXP/policy.pt by default.")
+@_CHECKPOINT
 def export(exp: str, out: str | None, checkpoint: str | None) -> None:
     """Export a trained policy to TorchScript or ONNX.
 
@@ -396,19 +387,6 @@ def export(exp: str, out: str | None, checkpoint: str | None) -> None:
     from ding.entry.training import Training
 
     click.echo(f"{Training.load(exp).export(out, checkpoint)} is written.")
-
-
-@contextlib.contextmanager
-def _without_screen() -> Iterator[None]:
-    """Let pygame draw in memory within the block if it would look for a missing screen and print an error."""
-    if sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"} & os.environ.keys():
-        yield
-        return
-    os.environ["SDL_VIDEODRIVER"] = "dummy"
-    try:
-        yield
-    finally:
-        os.environ.pop("SDL_VIDEODRIVER", None)
 
 
 def _show_episodes(result: Any) -> None:
@@ -428,10 +406,7 @@ def _show_episodes(result: Any) -> None:
 
 @click.command()
 @click.argument("exp", type=click.Path(exists=True, file_okay=False), nargs=-1, required=True)
-@click.option(
-    "-o", "--out", type=click.Path(dir_okay=False), default="curves.png",
-    help="The file: .png, .svg, .pdf, or .html for a page; curves.png by default.",
-)  # fmt: skip
+@click.option("-o", "--out", type=_OUT, default="curves.png", help="The file: .png, .svg, .pdf, or .html for a page.")
 @click.option("-x", "--axis", type=click.Choice(["env_step", "train_iter"]), default="env_step", help="The x axis.")
 @click.option("--title", help="The title of the plot.")
 @click.option("--metric", help="A metric in metrics.jsonl, such as learner/total_loss_avg; by default the returns.")
@@ -469,7 +444,7 @@ def list_registries(registry: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("config", type=_CONFIG)
+@click.argument("config", type=click.Path(exists=True, dir_okay=False))
 @click.argument("prefix", default="")
 @click.option("--changed", is_flag=True, help="Only values that the config file sets.")
 def show(config: str, prefix: str, changed: bool) -> None:
@@ -511,7 +486,7 @@ def check_env(env: str) -> None:
 
 
 @click.command()
-@click.argument("exp", type=_EXP)
+@_EXP
 def state(exp: str) -> None:
     """Show the states that a training can resume from.
 
@@ -539,6 +514,7 @@ def show_states(exp: str) -> tuple[list[tuple[str, ...]], list[str]]:
     path = os.path.join(exp, FOLDER)
     states = list(StateFolder(path).states())
     if not states:
+        StateFolder(path).read()  # it names damaged ones
         raise StateError(f"there is no state in {path!r}")
     rows: list[tuple[str, ...]] = []
     for saved in states:

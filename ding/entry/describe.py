@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ding.config.config import compile_config_parallel, compile_known
 from ding.config.read import read_config_directly
 from ding.config.save import CREATE_SECTIONS
-from ding.entry.pipeline import read_configs, read_pair, with_command_mode
+from ding.entry.experiment import Experiment
 from ding.entry.run_folder import Path
 from ding.envs.common.gym_compat import sample_legal
 from ding.envs.env import env_implementation_check as checks
@@ -39,17 +38,13 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
     Raises:
         Exception: the config cannot be compiled.
     """
-    if "system_config" in read_config_directly(str(path)):
-        main, create, system = read_configs(str(path), 3)
-        compiled = compile_config_parallel(main, with_command_mode(create), system, save_cfg=False).main
-        defaults: list[tuple[str, Mapping[str, Any]]] = []
-    else:
-        main, create = read_pair(str(path))
-        with_command_mode(create)
-        compiled, known = compile_known(main, create)
-        defaults = list(_defaults(known.classes))
-    given, types = plain_tree(main), _types(create)
-    return {key: (value, _origin(key, value, given, types, defaults)) for key, value in plain_tree(compiled).items()}
+    is_parallel = "system_config" in read_config_directly(str(path))
+    make: Any = Experiment.parallel if is_parallel else Experiment.from_config
+    experiment: Experiment = make(str(path), completes=False)
+    given, types = plain_tree(experiment.main), _types(experiment.create)
+    defaults = list(_defaults(experiment.known.classes))
+    leaves = plain_tree(experiment.cfg).items()
+    return {key: (value, _origin(key, value, given, types, defaults)) for key, value in leaves}
 
 
 def _origin(
@@ -76,7 +71,7 @@ def _types(create: Mapping[str, Any]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     for name, section in CREATE_SECTIONS.items():
         if isinstance(create.get(name), Mapping):
-            leaves.update(plain_tree(create[name], ".".join((*section, ""))))
+            leaves.update(plain_tree(create[name], f"{section}."))
     return leaves
 
 

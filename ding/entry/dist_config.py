@@ -30,7 +30,7 @@ from ding.utils.default_helper import derive_seed
 from ding.utils.state_folder import hold_run
 from ding.worker.collector.comm.base_comm_collector import comm_collector_class
 from ding.worker.learner.comm.base_comm_learner import comm_learner_class
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_transport
+from ding.worker.transport.transport import Launch, get_transport, transport_of
 
 _DIST_SETTINGS = Settings(
     {
@@ -357,7 +357,7 @@ def worker_class(kind: str, section: Mapping[str, Any]) -> type:
         KeyError: the type is unknown.
     """
     cls: Any = _CLASS_OF[kind](section)
-    launch = get_transport(getattr(cls, "transport", DEFAULT_TRANSPORT)).launch
+    launch = get_transport(transport_of(kind, section)).launch
     if launch is not Launch.PROCESS:
         raise ConfigError(
             f"a {kind} of the type {section['type']!r} runs in {launch.value}, and cannot be started alone: set "

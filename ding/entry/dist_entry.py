@@ -16,11 +16,10 @@ from urllib.parse import urlsplit
 
 from easydict import EasyDict
 
-from ding.config.config import compile_config_parallel
-from ding.config.main_settings import value_at
 from ding.config.save import save_config_py, save_packed_config
+from ding.config.topics import value_at
 from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
-from ding.entry.checks import UNLIMITED, complete_model, set_limits
+from ding.entry.checks import UNLIMITED, set_limits
 from ding.entry.dist_config import (
     DistCoordinator,
     DistWorker,
@@ -34,7 +33,7 @@ from ding.entry.dist_config import (
     worker_class,
     write_mark,
 )
-from ding.entry.pipeline import read_configs, with_command_mode
+from ding.entry.experiment import Experiment, read_configs
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
@@ -261,11 +260,9 @@ def dist_prepare_config(
     system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
     renew = not value_at(main, "policy.learn.resume_training")
     ports = given if platform == "k8s" else (0, 0, 0)  # otherwise `give_ports` assigns the ports
-    create = with_command_mode(create)
-    complete_model(main, create)
     hosts = coordinator_host, learner_host, collector_host
-    how = seed, True, "total_config.py", platform, *hosts, *ports
-    cfg = compile_config_parallel(main, create, system, *how, renew_dir=renew)
+    experiment = Experiment.parallel((main, create, system), seed)
+    cfg = experiment.place(hosts=hosts, ports=ports, platform=platform, renew=renew)
     cfg.system.dist = dist
     if platform == "local":
         if coordinator_host is not None:

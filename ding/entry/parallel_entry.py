@@ -14,7 +14,7 @@ from ding.entry.parallel_run import adopt_workers, drive, run_parallel
 from ding.entry.worker_process import RUN, WorkerPlan, WorkerProcess
 from ding.entry.worker_process import run_collector as run_collector
 from ding.entry.worker_process import run_learner as run_learner
-from ding.interaction.server.access import read_run_token
+from ding.interaction.access import read_run_token
 from ding.utils.child_helper import ProcessEvent
 
 Handle = tuple[WorkerProcess, ProcessEvent, ProcessEvent]

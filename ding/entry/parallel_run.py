@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import math
 import os
 import pickle
-import queue
 import re
 import shutil
 import threading
@@ -23,23 +21,20 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.config import compile_config_parallel
-from ding.config.save import StartFolder
 from ding.config.utils import workers_of
-from ding.entry.checks import UNLIMITED, check_limits, complete_model, refuse_unsaved, set_limits
-from ding.entry.pipeline import read_configs, with_command_mode
-from ding.entry.progress import ParallelProgressLine
+from ding.entry.checks import UNLIMITED, check_limits, check_saved, set_limits
+from ding.entry.experiment import Experiment, read_configs, with_command_mode
+from ding.entry.progress import ProgressLine
 from ding.entry.run_folder import (
     BEST,
     EVALUATIONS,
     RunFolder,
     append_record,
-    cut_evaluations,
     mean_return,
     read_evaluations,
     write_result,
 )
-from ding.entry.run_state import Start, choose_start
+from ding.entry.run_state import Start
 from ding.entry.serial_run import env_name
 from ding.entry.supervisor import ProcessBackend, Supervisor, ThreadBackend
 from ding.entry.worker_process import (
@@ -51,26 +46,21 @@ from ding.entry.worker_process import (
     WorkerProcess,
     refuse_in_main_of_worker,
 )
-from ding.interaction.server.access import draw_run_token
+from ding.interaction.access import draw_run_token
 from ding.policy.settings import positive
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.file_helper import save_file
-from ding.utils.log_helper import only_shows
-from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
+from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer, cut_file
 from ding.utils.references import refuse_while_importing
 from ding.utils.state_folder import hold_run
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 from ding.worker.coordinator.coordinator import Coordinator, Progress
-from ding.worker.coordinator.parallel_run_state import config_of
 from ding.worker.coordinator.solo_parallel_commander import REPORTED
 from ding.worker.learner.checkpoint import EXTRA, NORMALIZATION
 from ding.worker.transport.stores import EVALUATED
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_transport
-
-# How long a state of the run and the end of the run wait for a sink, such as a service that does not answer.
-_STATE_TIMEOUT_S, _CLOSE_TIMEOUT_S = 5.0, 60.0
 
 _logger = logging.getLogger("ding")
 
@@ -78,9 +68,8 @@ _logger = logging.getLogger("ding")
 class ParallelMetrics:
     """The writer of evaluations and the learner's averages to the sinks of a run. It is thread-safe.
 
-    The rows have the worker `evaluator` or `learner`. A thread writes them, all that have come meanwhile at a time, so
-    that a slow service does not delay tasks; only `close` waits for sinks. Iterations that a restarted learner trains
-    again are not written again.
+    The rows have the worker `evaluator` or `learner`. Iterations that a restarted learner trains again are not written
+    again. The state has the positions of the sinks and the length of `eval.jsonl`; `load_state_dict` cuts them.
 
     Args:
         main: the compiled main config; `logger` chooses the sinks.
@@ -95,21 +84,15 @@ class ParallelMetrics:
         # The commander and the learner write TensorBoard files themselves.
         settings = main.get("logger", {})
         self._writer = create_metric_writer(folder, RunInfo(main["exp_name"], main), settings, has_tensorboard=False)
-        self._jobs: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()  # None ends the thread
+        self._evaluations = os.path.join(main["exp_name"], EVALUATIONS)
         self._lock = threading.Lock()
         self._last_iter = -1  # the last iteration of the learner's rows
-        self._state: dict[str, Any] = {}  # the newest one
-        self._is_over = False
-        self._thread = threading.Thread(target=self._work, name="parallel_metrics", daemon=True)
-
-    def start(self) -> None:
-        """Start writing."""
-        self._thread.start()
 
     def add_evaluation(self, finished_task: Mapping[str, Any], env_step: int) -> None:
         """Add the result of an evaluation task with episodes."""
         values = {shown: finished_task[key] for key, shown in REPORTED.items()}
-        self._add("evaluator", values, _newest(finished_task.get("train_iter")), env_step)
+        self._writer.add_scalars_of("evaluator", values, _newest(finished_task.get("train_iter")), env_step)
+        self._writer.flush()
 
     def add_averages(self, rows: Sequence[Mapping[str, Any]], env_step: int) -> None:
         """Add averages of the learner, each with `train_iter` and `values`."""
@@ -117,63 +100,30 @@ class ParallelMetrics:
             for row in rows:
                 if row["train_iter"] > self._last_iter:
                     self._last_iter = row["train_iter"]
-                    self._add("learner", row["values"], row["train_iter"], env_step)
-
-    def _add(self, *row: Any) -> None:
-        if not self._is_over:
-            self._jobs.put(partial(self._writer.add_scalars_of, *row))
+                    self._writer.add_scalars_of("learner", row["values"], row["train_iter"], env_step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the positions of the sinks and the learner, for `load_state_dict`.
-
-        It waits a few seconds for rows that are not written yet; if a sink takes longer, the state is the one before
-        these rows.
-        """
-        is_taken = threading.Event()
-        if self._thread.is_alive():
-            with self._lock:
-                self._jobs.put(partial(self._take_state, self._last_iter, is_taken))
-            is_taken.wait(_STATE_TIMEOUT_S)
-        return self._state
-
-    def _take_state(self, last_iter: int, is_taken: threading.Event) -> None:
-        self._state = {"writer": self._writer.state_dict(), "last_iter": last_iter}  # this writes all rows
-        is_taken.set()
+        """Write all rows, and return the positions of the sinks and the learner."""
+        with self._lock:
+            size = os.path.getsize(self._evaluations) if os.path.exists(self._evaluations) else 0
+            return {"writer": self._writer.state_dict(), "last_iter": self._last_iter, "eval_size": size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Remove the rows after `state`, and return a message for each missing part; call it before `start`."""
-        if not state:
-            return []
-        self._state, self._last_iter = dict(state), state["last_iter"]
-        return self._writer.load_state_dict(state["writer"])
+        """Remove the rows and evaluations after `state`, and return [], as no part of it can be missing."""
+        self._writer.load_state_dict(state["writer"])
+        self._last_iter = state["last_iter"]
+        cut_file(self._evaluations, state["eval_size"])
+        return []
 
     def close(self) -> None:
-        """Write all rows and close the sinks, within a minute at most. Further calls do nothing."""
-        self._is_over = True
-        self._jobs.put(None)
-        if self._thread.ident is None:
-            self._writer.close()
-            return
-        self._thread.join(_CLOSE_TIMEOUT_S)
-        if self._thread.is_alive():
-            _logger.error("the sinks of the metrics have not closed within %g s", _CLOSE_TIMEOUT_S)
-
-    def _work(self) -> None:
-        with contextlib.ExitStack() as stack:
-            stack.callback(setattr, self, "_is_over", True)
-            stack.enter_context(only_shows("writing the metrics of the run"))
-            stack.callback(self._writer.close)
-            while (job := self._jobs.get()) is not None:
-                job()
-                if self._jobs.empty():
-                    self._writer.flush()
+        """Write all rows and close the sinks. Further calls do nothing."""
+        self._writer.close()
 
 
 # How often the progress is printed and signals are handled, because a signal just before a wait does not end it.
 _TICK_S = 0.5
-# How often a coordinator writes the state of a run, unless its config says otherwise. On Ray each state includes all
-# samples, which the shards write; elsewhere the samples are in files anyway.
-_STATE_INTERVAL_S, _RAY_STATE_INTERVAL_S = 30, 120
+# How often a coordinator writes the state of a run, unless its config says otherwise.
+_STATE_INTERVAL_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,18 +169,17 @@ def run_parallel(
     start = monotonic()
     refuse_in_main_of_worker()
     triple = _placed(input_cfg, platform, address)
-    if triple[2].get("transport") != "ray":  # messages to actors take any object
-        refuse_unsaved(triple[0])
-    complete_model(*triple[:2])
+    check_saved(triple[0], is_needed=triple[2].get("transport") != "ray")  # messages to actors take any object
     _prepare(triple, max_train_iter, max_env_step, max_seconds)
-    compiling = {"seed": seed, "strict_config": strict_config}
+    experiment = Experiment.parallel(triple, seed, strict_config)
     with ExitStack() as stack:
-        begin = _choose_start(triple, resume, compiling)
+        begin = experiment.choose_start(resume)
         if begin.lock is not None:
             stack.enter_context(begin.lock)
-        cfg = _compile(triple, compiling, begin.renew)
+        cfg = _place(experiment, begin.renew, triple[2].get("learner_gpu_num", 1))
         workers = make_workers(cfg.system, disable_flask_log)
-        evaluate_last = partial(_evaluate, *copy.deepcopy(triple[:2]), seed) if evaluates_end else None
+        pair = copy.deepcopy((experiment.main, experiment.create))
+        evaluate_last = partial(_evaluate, *pair, seed) if evaluates_end else None
         return drive(cfg, workers, enable_total_log, start, start + max_seconds, begin, evaluate_last)
 
 
@@ -282,21 +231,6 @@ def drive(
     return run.outcome()
 
 
-class EvaluationFile:
-    """The file of evaluations, whose lines after a state are cut off when a run resumes from the state."""
-
-    def __init__(self, exp_name: str) -> None:
-        self._path = os.path.join(exp_name, EVALUATIONS)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the length of the file in bytes."""
-        return {"size": os.path.getsize(self._path) if os.path.exists(self._path) else 0}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
-        """Cut off what was appended since a `state_dict`, and return a message if the file is shorter."""
-        return cut_evaluations(self._path, state_dict["size"])
-
-
 _OF_ITERATION = re.compile(r"iteration_(\d+)\.pth\.tar")
 
 
@@ -325,10 +259,10 @@ class ParallelRun:
         self.coordinator.on_evaluation = self._record
         self.coordinator.on_averages = self._record_averages
         self.coordinator.parts["metrics"] = self._metrics
-        self.coordinator.parts["evaluations"] = EvaluationFile(cfg.main.exp_name)
         main = cfg.main
-        budgets = cfg.system.coordinator.get("max_env_step"), main.policy.learn.learner.get("train_iterations")
-        self._line = ParallelProgressLine(*(UNLIMITED if budget is None else budget for budget in budgets))
+        max_env_step = cfg.system.coordinator.get("max_env_step") or UNLIMITED
+        max_train_iter = main.policy.learn.learner.get("train_iterations") or UNLIMITED
+        self._line = ProgressLine(max_env_step, max_train_iter=max_train_iter)
         self._line.begin(main.policy.type.removesuffix("_command"), env_name(main.env), cfg.seed, main.exp_name)
 
     def train(self, deadline: float) -> None:
@@ -360,7 +294,6 @@ class ParallelRun:
     def start(self) -> None:
         """Start the coordinator; see `Coordinator.start`."""
         self.coordinator.start()
-        self._metrics.start()
         if self.coordinator.url is not None:
             self._line.say(f"Status page: {self.coordinator.url}")
 
@@ -369,7 +302,8 @@ class ParallelRun:
         while not self.coordinator.wait(min(_TICK_S, max(0.0, deadline - monotonic()))):
             if monotonic() >= deadline:
                 return False
-            self._line.show(self.coordinator.progress())
+            progress = self.coordinator.progress()
+            self._line.advance(progress.env_steps, progress.train_iter, f"policy lag {progress.policy_lag}")
         return True
 
     def end(self) -> None:
@@ -430,9 +364,9 @@ class ParallelRun:
             _flat(finished_task["reward_raw"]),
             _newest(finished_task.get("train_iter")),
         )
-        env_steps = self.coordinator.progress().env_steps
+        env_steps = finished_task.get("env_step", self.coordinator.progress().env_steps)
         self._metrics.add_evaluation(finished_task, env_steps)
-        self._line.row(finished_task.get("train_iter"), env_steps, float(np.mean(self._returns)))
+        self._line.evaluated(float(np.mean(self._returns)), self._evaluated_iter, env_steps)
         record = {
             "train_iter": finished_task.get("train_iter"),
             "env_step": env_steps,
@@ -569,32 +503,15 @@ def _prepare(triple: tuple[Any, Any, Any], max_train_iter: int, max_env_step: in
     check_limits(positive, max_seconds=max_seconds)
     set_limits(main, system, max_train_iter, max_env_step)
     check_logger(main.get("logger", {}))
-    is_on_ray = system.get("transport") == "ray"
-    interval_s = _RAY_STATE_INTERVAL_S if is_on_ray else _STATE_INTERVAL_S
-    system.setdefault("coordinator", {}).setdefault("state_interval_s", interval_s)
+    system.setdefault("coordinator", {}).setdefault("state_interval_s", _STATE_INTERVAL_S)
 
 
-def _choose_start(triple: tuple[Any, Any, Any], resume: bool, compiling: Mapping[str, Any]) -> Start:
-    """Return how the run starts, see `choose_start`; `resume = True` in the section `coordinator` resumes, too."""
-    main, create, system = triple
-    resume = system["coordinator"].pop("resume", False) or resume
-
-    def compile_both(main: Any, create_cfg: Any) -> EasyDict:
-        return compile_config_parallel(main, create_cfg, system, **compiling, save_cfg=False)
-
-    return choose_start(main, create, compile_both, resume, "parallel", config_of)
-
-
-def _compile(triple: tuple[Any, Any, Any], compiling: Mapping[str, Any], renew: bool) -> EasyDict:
-    main, create, system = triple
+def _place(experiment: Experiment, renew: bool, ranks: int) -> EasyDict:
     # Each worker listens at any free port and reports it: a port chosen in advance may be in use by then.
-    ports: dict[str, Any] = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
-    with StartFolder(main.get("exp_name", "default_experiment")) as folder:
-        cfg = compile_config_parallel(main, create, system, **compiling, **ports, renew_dir=renew)
-        folder.taken = cfg.main.exp_name
-        _check_ranks(cfg, system.get("learner_gpu_num", 1))
-        for key in ("path_data", "path_policy"):
-            os.makedirs(cfg.system.learner0[key], exist_ok=True)  # fails at once if that is impossible
+    cfg = experiment.place(ports=(0, 0, 0), renew=renew)
+    _check_ranks(cfg, ranks)
+    for key in ("path_data", "path_policy"):
+        os.makedirs(cfg.system.learner0[key], exist_ok=True)  # fails at once if that is impossible
     return cfg
 
 

@@ -31,8 +31,10 @@ from ding.entry.worker_process import (
 )
 from ding.utils.default_helper import derive_seed
 from ding.worker.transport.ray.cluster import RayCluster
+from ding.worker.transport.ray.policy_store import start_weights_server
 from ding.worker.transport.ray.ray_settings import actor_options, bundle
-from ding.worker.transport.ray.ray_transport import actor_class, actor_name, start_server, when_done
+from ding.worker.transport.ray.ray_transport import actor_class, actor_name, when_done
+from ding.worker.transport.ray.sample_store import start_sample_server
 
 # Numbers of the lives of workers, unique over all runs of this process.
 _lives = itertools.count(1)
@@ -106,9 +108,10 @@ class ActorBackend(Backend):
         for worker in self._workers.values():
             if worker.ranks > 1 and self._cluster.is_own:  # all ranks are on this machine
                 self._system[worker.name].rank_host = LOCAL_HOST
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        weights = start_server(self._system.learner0.path_policy, {"scheduling_strategy": here})
-        self._opened.callback(ray.kill, weights)
+        node = ray.get_runtime_context().get_node_id()
+        here = {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+        self._opened.callback(ray.kill, start_weights_server(self._system.learner0.path_policy, here))
+        self._opened.callback(ray.kill, start_sample_server(self._system.learner0.path_data, here))
         if self._section.placement is not None:
             wanted = [wanted or {"CPU": 0.001} for wanted in self._bundles]  # a bundle must not be empty
             self._group = placement_group(wanted, strategy=self._section.placement)

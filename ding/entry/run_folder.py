@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.read import read_config_directly
+from ding.config.read import read_config_directly, read_json
 from ding.config.save import split_config
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.nested import plain
 from ding.utils.file_helper import atomic_write
 from ding.utils.log_helper import only_shows
-from ding.utils.metric_sinks import append_lines
+from ding.utils.metric_sinks import append_text
 
 CONFIG, EVALUATIONS, BEST = "total_config.py", "eval.jsonl", "ckpt_best.pth.tar"
 METRICS, RESULT = "metrics.jsonl", "result.json"
@@ -78,9 +79,9 @@ class RunFolder:
 
         Raises:
             FileNotFoundError: the run has not ended.
+            ConfigError: the file is damaged.
         """
-        with open(os.path.join(self.path, RESULT), encoding="utf-8") as f:
-            outcome: dict[str, Any] = json.load(f)
+        outcome: dict[str, Any] = read_json(os.path.join(self.path, RESULT))
         return outcome
 
     def evaluations(self) -> list[dict[str, Any]]:
@@ -168,52 +169,8 @@ def read_records(folder: Path, file: str) -> list[dict[str, Any]]:
             if number < len(lines):
                 raise ConfigError(f"{path}, line {number}, is damaged: {e}") from e
         else:
-            if damage := _damage(record):
-                raise ConfigError(f"{path}, line {number}, is damaged: {damage}")
             records.append(record)
     return records
-
-
-def _damage(record: Any) -> str | None:
-    """Return what is wrong with a record; None if all but its `worker` are numbers, lists of numbers, or null."""
-    if not isinstance(record, dict):
-        return f"{record!r} is not an object with names and values"
-    for key, value in record.items():
-        numbers = value if isinstance(value, list) else [value]
-        if key != "worker" and not all(item is None or isinstance(item, int | float) for item in numbers):
-            return f"{key} = {value!r} is not a number"
-    return None
-
-
-# Written into the folder of every run.
-_README = """\
-This folder contains a training run.
-
-| file | content |
-|---|---|
-| `total_config.py` | the whole configuration, defaults included; `ding train total_config.py` trains it again |
-| `formatted_total_config.py` | the same as `main_config` and `create_config` |
-| `eval.jsonl` | the learning curve: one line of JSON for each evaluation |
-| `metrics.jsonl`, `metrics/` | the scalars of the workers; in parallel runs of the evaluations and the learner |
-| `result.json`, `result.pkl` | the outcome |
-| `run_state/` | the states from which a training resumes: `ding train --resume NAME` |
-| `ckpt/` | checkpoints: `ckpt_best`, `iteration_<n>`; `ckpt_interrupt`, `ckpt_exception` |
-| `log/` | text logs of the workers, and TensorBoard files: `tensorboard --logdir log` |
-| `git_log.txt`, `git_diff.txt` | the state of the project, if it is in git |
-
-In the folder above:
-
-    ding plot NAME      draws the learning curve
-    ding eval NAME      evaluates the best checkpoint
-    ding record NAME    records a video of it
-"""
-
-
-def write_readme(folder: str) -> None:
-    path = os.path.join(folder, "README.md")
-    if not os.path.exists(path):
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(_README.replace("NAME", os.path.basename(os.path.normpath(folder))))
 
 
 def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, evaluator: Any, info: Any) -> None:
@@ -228,8 +185,8 @@ def append_evaluation(exp_name: str, seed: int, train_iter: int, envstep: int, e
         "train_iter": train_iter,
         "env_step": envstep,
         "seed": seed,
-        "returns": episode_returns(info) if last is None else _plain(last.returns),
-        "lengths": None if last is None else _plain(last.lengths),
+        "returns": episode_returns(info) if last is None else plain(last.returns),
+        "lengths": None if last is None else plain(last.lengths),
         "seconds": None if last is None else float(last.seconds),
     }
     if last is not None and last.success_rate is not None:
@@ -241,15 +198,7 @@ def append_record(exp_name: str, record: Mapping[str, Any]) -> None:
     """Append `record` as one JSON line to `<exp_name>/eval.jsonl`; see `append_evaluation`."""
     path = os.path.join(exp_name, EVALUATIONS)
     with only_shows(f"writing {path}"):
-        append_lines(path, [json.dumps(_json_value(record), allow_nan=False)])
-
-
-def cut_evaluations(path: str, size: int) -> list[str]:
-    """Cut the file of evaluations to its `size` of before, and return a message if it is shorter."""
-    found = os.path.getsize(path) if os.path.exists(path) else 0
-    if found > size:
-        os.truncate(path, size)
-    return [f"{path} is shorter than it was"] if found < size else []
+        append_text(path, json.dumps(_json_value(record), allow_nan=False) + "\n")
 
 
 def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info: Any) -> None:
@@ -276,7 +225,7 @@ def write_result(exp_name: str, stop: bool, envstep: int, train_iter: int, info:
 
 def episode_returns(info: Any) -> list[Any]:
     """Return the episode returns of an evaluation in plain Python types; [] if there are none."""
-    return list(_plain((info or {}).get("eval_episode_return", [])))
+    return list(plain((info or {}).get("eval_episode_return", [])))
 
 
 def mean_return(info: Any) -> float:
@@ -292,9 +241,3 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, list):
         return [_json_value(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

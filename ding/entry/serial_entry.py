@@ -14,7 +14,8 @@ import torch
 from ding.config.config import resolve_class
 from ding.config.read import read_config, read_config_directly
 from ding.entry.checks import UNLIMITED
-from ding.entry.pipeline import CollectRounds, run_pipeline
+from ding.entry.experiment import run_pipeline
+from ding.entry.pipeline import CollectRounds
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import listed, whole_of
@@ -42,10 +43,10 @@ def serial_pipeline(
     with status 130; an exception saves `ckpt_exception` and is re-raised.
 
     The run saves its complete state to the folder `run_state` every five minutes, on a signal, and at its end. The
-    section `run_state` of the main config configures that with `every_iter` and `every_s` (0 for never), `keep` and
-    `trust_pickle`; False means no states. With `resume`, a run continues from the newest state with the same results,
+    section `run_state` of the main config configures that with `every_iter` and `every_s` (0 for never), and
+    `keep`; False means no states. With `resume`, a run continues from the newest state with the same results,
     bit for bit on a CPU; a signal therefore takes effect at the end of a round. After an exception the last state is
-    kept; if there is none, a state is saved that is not exact.
+    kept.
 
     Inside a `DDPContext` all ranks call this function together, with `policy.multi_gpu`. Each rank collects and trains
     with the amounts in the config (`to_ddp_config` divides them); env steps are counted over all ranks. Only rank 0
@@ -99,7 +100,7 @@ class ReplayRounds(CollectRounds):
             self.collecting = {"drop_extra": False}
 
     def take(self, data: Any) -> None:
-        self.run.push(data)
+        self.push(data)
         number = self.run.cfg.policy.learn.update_per_collect
         if self.collecting:
             samples = len(data) if get_world_size() == 1 else smallest_over_ranks(len(data))
@@ -237,8 +238,8 @@ def entry_of(policy: str) -> str:
     return _FROM_EXPERTS.get(policy) or pipeline_named(kind_of_pipeline({}, create)).__name__
 
 
-def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the function that trains with two configs in this process and returns the run.
+def rounds_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> type[CollectRounds]:
+    """Return the rounds in which the policy of two configs trains.
 
     Raises:
         ConfigError: the policy learns from a data set or from an expert.
@@ -250,4 +251,4 @@ def pipeline_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> Callable
     kind = kind_of_pipeline(main, create)
     if kind == "serial_offline":
         raise ConfigError(f"policy = {name!r} learns from a data set, not from an env: use serial_pipeline_offline")
-    return run_serial if kind == "serial" else run_serial_onpolicy
+    return ReplayRounds if kind == "serial" else OnPolicyRounds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -12,159 +12,113 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.config.config import compile_config
-from ding.config.main_settings import value_at
-from ding.entry.application_entry import load_state, read_checkpoint
-from ding.entry.checks import UNLIMITED, complete_model
-from ding.entry.pipeline import read_pair, run_pipeline, with_command_mode
-from ding.entry.run_state import gather_states, restore_states
+from ding.config.topics import value_at
+from ding.entry.checks import UNLIMITED
+from ding.entry.experiment import Experiment, load_state, read_checkpoint, run_pipeline
 from ding.entry.serial_entry import ReplayRounds
-from ding.entry.serial_run import SerialRun, build_collector_env, check_fits_env, rank_seed
+from ding.entry.serial_run import rank_seed
 from ding.policy.base_policy import Policy, create_policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Column, Kind, map_node, replaced, table_of, with_columns
 from ding.utils.default_helper import closing, derive_seed
-from ding.utils.object_state import generator_state, set_generator_state
+from ding.utils.object_state import SavedAttributes
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.replay_buffer.base_buffer import create_buffer
-
-Label = Callable[[list[Any]], list[Any]]
 
 
-class Expert:
-    """An expert, which collects with the policy of another config into a buffer of its own.
+class ExpertRounds(ReplayRounds):
+    """Rounds that also draw samples of an expert, which collects by the policy of another config for a second buffer.
 
     The expert acts, without epsilon-greedy exploration; the policy in training makes the samples, so that they have the
     same keys as its own. The expert's weights are read from the checkpoint `policy.collect.model_path` of its config
     or, if that is missing, of the config in training; a trained `model` needs no checkpoint.
 
     Args:
-        input_cfg: the path of the expert's config file, or its pair of configs, which is not modified.
+        expert_cfg: the path of the expert's config file, or its pair of configs, which is not modified.
         env_setting: `[env_fn, collector env configs, ...]` instead of the env of its config.
-        label: a function that is applied to its samples.
-        whole_episodes: whether to make samples only at the end of an episode, so that n-step samples are complete.
-        seed: the seed of `rng`.
         strict_config: whether keys that nothing reads raise an error instead of logging a warning.
 
     Attributes:
-        rng: the random generator for draws from both buffers.
+        whole_episodes: whether the expert's samples are made at the end of an episode, where n-step samples are
+            complete.
+        buffer: the expert's buffer.
     """
 
-    env: Any
-    collector: Any
+    can_relabel = False
+    whole_episodes = False
     buffer: Any
-    _policy: Any
 
     def __init__(
         self,
-        input_cfg: Any,
+        expert_cfg: Any,
         env_setting: Sequence[Any] | None,
         model: torch.nn.Module | None,
-        label: Label,
-        whole_episodes: bool = False,
-        seed: int = 0,
         strict_config: bool = False,
     ) -> None:
-        self._pair = read_pair(input_cfg, env_setting)
-        self._env_setting = env_setting
-        self._model = model
-        self._label = label
-        self._whole_episodes = whole_episodes
+        super().__init__(dynamic_seed=None)
+        self._expert_cfg, self._env_setting, self._model = expert_cfg, env_setting, model
         self._strict_config = strict_config
-        self.rng = np.random.default_rng(seed)
 
-    def build(self, stack: ExitStack, run: SerialRun, buffer_size: int | None = None) -> None:
-        """Build the workers, which `stack` closes, and add the expert to the state of the run.
+    def label(self, samples: Any) -> Any:
+        """Return the expert's samples, marked as such."""
+        raise NotImplementedError
+
+    def expert_share(self, batch_size: int) -> int:
+        """Return the number of the expert's samples in the next batch."""
+        raise NotImplementedError
+
+    def build_expert(self, stack: ExitStack, **buffer: Any) -> None:
+        """Build the expert's workers, which `stack` closes, and add them to the state of the run.
 
         Args:
-            buffer_size: the capacity of the buffer; None for the capacity in the config in training.
+            buffer: changes to the settings of the buffer in training.
 
         Raises:
             ConfigError: the expert has no weights, or does not fit the env.
             FileNotFoundError: the checkpoint does not exist.
         """
-        main, create = self._pair
-        complete_model(main, create, self._env_setting, self._model)
-        env_fn = None if self._env_setting is None else self._env_setting[0]
-        seed = derive_seed(rank_seed(run.cfg.seed, get_rank()), 4)
-        compiled = compile_config(
-            main,
-            seed=run.cfg.seed,
-            env=env_fn,
-            auto=True,
-            create_cfg=with_command_mode(create),
-            save_cfg=False,
-            strict_config=self._strict_config,
+        run, seed = self.run, self.run.cfg.seed
+        expert = Experiment.from_config(
+            self._expert_cfg, seed, self._env_setting, self._model, strict_config=self._strict_config
         )
-        env = self.env = build_collector_env(stack, compiled, self._env_setting, seed)
-        run.states.enable(env)
-        policy: Any = create_policy(compiled.policy, model=self._model, enable_field=["collect", "command"])
-        self._policy = policy
-        path = compiled.policy.collect.get("model_path") or run.cfg.policy.collect.get("model_path")
+        cfg, env = expert.cfg, expert.build_env(stack, derive_seed(rank_seed(seed, get_rank()), 4))
+        policy: Any = create_policy(cfg.policy, model=self._model, enable_field=["collect", "command"])
+        path = cfg.policy.collect.get("model_path") or run.cfg.policy.collect.get("model_path")
         load_state(policy.collect_mode, read_checkpoint(path) if path else None, self._model)
         settings = policy.command_mode.get_setting_collect({"envstep": 0, "learner_step": 0, "learner_train_iter": 0})
         self._settings = {**settings, "eps": 0.0} if "eps" in settings else settings
-        names = {"exp_name": run.cfg.exp_name, "instance_name": "expert_collector"}
-        mode, logger = self._mode(run, policy), run.writer
-        self.collector = closing(
-            stack, SampleSerialCollector(SampleSerialCollector.default_config(), env, mode, logger, **names)
+        self._collector = SampleSerialCollector(
+            SampleSerialCollector.default_config(),
+            env,
+            self._mode(policy),
+            run.writer,
+            exp_name=run.cfg.exp_name,
+            instance_name="expert_collector",
         )
-        check_fits_env(policy, env, self._model)
-        section = copy.deepcopy(run.cfg.policy.other.replay_buffer)
-        if buffer_size is not None:
-            section.replay_buffer_size = buffer_size
-        self.buffer = closing(
-            stack, create_buffer(section, tb_logger=logger, exp_name=run.cfg.exp_name, instance_name="expert_buffer")
-        )
-        run.further_parts["expert"] = self
+        closing(stack, self._collector)
+        expert.check_fits_env(policy, env)
+        self.buffer = run.add_buffer(stack, "expert_buffer", **buffer)
+        run.further_parts |= {"expert": policy, "expert_env": env, "expert_collector": self._collector}
 
-    def _parts(self) -> dict[str, Any]:
-        return {"policy": self._policy, "env": self.env, "collector": self.collector, "buffer": self.buffer}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of `rng` and of all workers, which may share memory with them."""
-        states, reasons = gather_states(self._parts())
-        return {"parts": states, "reasons": reasons, "rng": generator_state(self.rng)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state, and return the reasons why that is not exact, if any."""
-        set_generator_state(self.rng, state["rng"])
-        return [*state["reasons"], *restore_states(self._parts(), state["parts"])]
-
-    def _mode(self, run: SerialRun, policy: Any) -> Any:
+    def _mode(self, policy: Any) -> Any:
         """Return a collect mode in which the expert acts and the policy in training makes the samples."""
-        student, expert = run.policy.collect_mode, policy.collect_mode
-        cfg: EasyDict = copy.deepcopy(run.cfg.policy)
-        cfg.traj_len_inf = cfg.collect.traj_len_inf = self._whole_episodes
+        student, expert = self.run.policy.collect_mode, policy.collect_mode
+        cfg: EasyDict = copy.deepcopy(self.run.cfg.policy)
+        cfg.traj_len_inf = cfg.collect.traj_len_inf = self.whole_episodes
 
         def get_attribute(name: str) -> Any:
             return cfg if name == "cfg" else student.get_attribute(name)
 
         return student._replace(forward=expert.forward, reset=expert.reset, get_attribute=get_attribute)
 
-    def collect(self, run: SerialRun, n_sample: int | None = None) -> None:
+    def collect_from_expert(self, n_sample: int | None = None) -> None:
         """Push `n_sample` samples to the buffer, by default as many as the policy in training collects per round."""
-        samples = self.collector.collect(n_sample, run.learner.train_iter, policy_kwargs=self._settings)
-        self.buffer.push(self._label(samples), cur_collector_envstep=run.envstep)
-
-
-class ExpertRounds(ReplayRounds):
-    """Rounds that also draw samples of an expert."""
-
-    can_relabel = False
-
-    def __init__(self, expert: Expert) -> None:
-        super().__init__(dynamic_seed=None)
-        self.expert = expert
-
-    def expert_share(self, batch_size: int) -> int:
-        """Return the number of the expert's samples in the next batch."""
-        raise NotImplementedError
+        samples = self._collector.collect(n_sample, self.run.learner.train_iter, policy_kwargs=self._settings)
+        self.buffer.push(self.label(samples), cur_collector_envstep=self.run.envstep)
 
     def shares(self, batch_size: int) -> Sequence[tuple[Any, int]]:
         expert_size = self.expert_share(batch_size)
-        shares = (self.run.buffer, batch_size - expert_size), (self.expert.buffer, expert_size)
+        shares = (self.run.buffer, batch_size - expert_size), (self.buffer, expert_size)
         return [(buffer, size) for buffer, size in shares if size > 0]
 
 
@@ -236,17 +190,18 @@ def serial_pipeline_dqfd(
         ConfigError: a config is inconsistent, the expert has no weights, or the policy has no `learn.per_train_iter_k`
             or `collect.pho`.
     """
-    own_seed = rank_seed(seed, get_rank())
-    label = partial(mark, key="is_expert", value=1)
-    expert = Expert(expert_cfg, env_setting, expert_model, label, True, own_seed, strict_config)
-
     limits = max_train_iter, max_env_step
-    rounds = partial(_DQFDRounds, expert)
+    rounds = partial(_DQFDRounds, expert_cfg, env_setting, expert_model, strict_config)
     return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
 
 
-class _DQFDRounds(ExpertRounds):
+class _DQFDRounds(ExpertRounds, SavedAttributes):
+    whole_episodes = True
     _is_pretraining = False
+    _saved = ("_rng",)
+
+    def label(self, samples: Any) -> Any:
+        return mark(samples, "is_expert", 1)
 
     def prepare(self, stack: ExitStack) -> None:
         run, policy = self.run, self.run.cfg.policy
@@ -261,10 +216,14 @@ class _DQFDRounds(ExpertRounds):
                 f"policy.learn.expert_replay_buffer_size = {size} is not allowed; it must be at least "
                 f"policy.learn.batch_size = {policy.learn.batch_size}, since the first batches are all the expert's"
             )
-        self.expert.build(stack, run, size)
-        run.label = partial(mark, key="is_expert", value=0)
+        self._rng = np.random.default_rng(rank_seed(run.cfg.seed, get_rank()))
+        self.build_expert(stack, replay_buffer_size=size)
+        run.further_parts["shares"] = self
         if not run.states.is_resumed:
-            self.expert.collect(run, size)
+            self.collect_from_expert(size)
+
+    def push(self, data: Any) -> None:
+        super().push(mark(data, "is_expert", 0))
 
     def pretrain(self) -> None:
         self._is_pretraining = True
@@ -275,7 +234,7 @@ class _DQFDRounds(ExpertRounds):
     def expert_share(self, batch_size: int) -> int:
         if self._is_pretraining:
             return batch_size
-        return int(self.expert.rng.binomial(batch_size, self.run.cfg.policy.collect.pho))
+        return int(self._rng.binomial(batch_size, self.run.cfg.policy.collect.pho))
 
 
 def serial_pipeline_sqil(
@@ -312,21 +271,25 @@ def serial_pipeline_sqil(
             several steps contain rewards of the env.
     """
     limits = max_train_iter, max_env_step
-    expert = Expert(expert_cfg, env_setting, expert_model, partial(with_reward, value=1), strict_config=strict_config)
-    rounds = partial(_SQILRounds, expert)
+    rounds = partial(_SQILRounds, expert_cfg, env_setting, expert_model, strict_config)
     return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
 
 
 class _SQILRounds(ExpertRounds):
+    def label(self, samples: Any) -> Any:
+        return with_reward(samples, 1)
+
     def prepare(self, stack: ExitStack) -> None:
         if self.run.cfg.policy.get("nstep", 1) != 1:
             raise ConfigError(f"policy.nstep = {self.run.cfg.policy.nstep} is not allowed; it must be 1 for SQIL")
-        self.expert.build(stack, self.run)
-        self.run.label = partial(with_reward, value=0)
+        self.build_expert(stack)
+
+    def push(self, data: Any) -> None:
+        super().push(with_reward(data, 0))
 
     def take(self, data: Any) -> None:
         super().take(data)
-        self.expert.collect(self.run)
+        self.collect_from_expert()
 
     def expert_share(self, batch_size: int) -> int:
         return batch_size // 2

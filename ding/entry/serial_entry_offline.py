@@ -14,13 +14,13 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ding.entry.checks import UNLIMITED
-from ding.entry.pipeline import Rounds, read_pair, run_pipeline
+from ding.entry.experiment import read_pair, run_pipeline
+from ding.entry.pipeline import Rounds
 from ding.entry.serial_run import set_offline_stats
 from ding.envs.common.gym_compat import duck_kind
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import create_dataset
-from ding.utils.default_helper import one_time_warning
 from ding.utils.object_state import SavedAttributes
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.worker.learner.base_learner import BaseLearner
@@ -66,26 +66,7 @@ def serial_pipeline_offline(
     return run.policy, run.is_decided or run.learner.train_iter >= max_train_iter
 
 
-def _warn_of_normalization(in_data: bool, in_env: bool, dataset: Any) -> None:
-    """Warn if the policy sees other observations in the env than in the data set."""
-    if in_data and not hasattr(dataset, "mean"):
-        one_time_warning(
-            f"policy.collect.normalize_states has no effect: a {type(dataset).__name__} normalizes nothing; choose "
-            "another policy.collect.data_type"
-        )
-    elif in_data and not in_env:
-        one_time_warning(
-            "policy.collect.normalize_states = True, but the observations of the env are not normalized: set "
-            "env.norm_obs = dict(use_norm=True, offline_stats=dict(use_offline_stats=True))"
-        )
-    elif in_env and not in_data:
-        one_time_warning(
-            "env.norm_obs normalizes the observations of the env, but those of the data set are not normalized: set "
-            "policy.collect.normalize_states = True"
-        )
-
-
-class EpochRounds(Rounds):
+class EpochRounds(Rounds, SavedAttributes):
     """Rounds of one batch of a data set, which is read `policy.learn.train_epoch` times, each time in another order.
 
     Args:
@@ -93,19 +74,23 @@ class EpochRounds(Rounds):
     """
 
     options = {"collects": False, "has_buffer": False}
+    # The number of batches of this epoch that were trained on, and the state of the generator at its beginning.
+    _saved = ("_epoch", "_trained", "_order")
+    _batches: Iterator[Any]
 
     def __init__(self, evaluates_within_epochs: bool = False) -> None:
         self._within_epochs = evaluates_within_epochs
         self.needs_command_mode = not evaluates_within_epochs
+        self._epoch = self._trained = 0
 
     def check(self, cfg: Any) -> None:
         if "train_epoch" not in cfg.policy.learn:
             raise ConfigError("policy.learn.train_epoch is missing; set it to the number of epochs")
-        self._dataset = create_dataset(cfg)
-        self._loader = _loader(self._dataset, cfg.policy.learn.batch_size, cfg.seed)
+        self._dataset, self._epochs = create_dataset(cfg), cfg.policy.learn.train_epoch
+        self._generator = torch.Generator().manual_seed(cfg.seed)
+        self._loader = _loader(self._dataset, cfg.policy.learn.batch_size, self._generator)
         self._stats = {key: getattr(self._dataset, key) for key in ("mean", "std") if hasattr(self._dataset, key)}
         self._is_normalized = set_offline_stats(cfg.env, self._stats)
-        _warn_of_normalization(bool(cfg.policy.collect.get("normalize_states")), self._is_normalized, self._dataset)
 
     def prepare(self, stack: ExitStack) -> None:
         run = self.run
@@ -113,81 +98,72 @@ class EpochRounds(Rounds):
             run.learner.ckpt_extra[OFFLINE_STATS] = self._stats
         if hasattr(run.policy, "set_statistic"):
             run.policy.set_statistic(self._dataset.statistics)
-        _check_sample(run.policy, run.evaluator_env, self._dataset)
-        _check_actions(run.policy, getattr(run.evaluator_env, "action_space", None), self._dataset)
-        self._batches = EpochBatches(self._loader, run.cfg.policy.learn.train_epoch, run.policy)
-        self._next = iter(self._batches)
-        run.further_parts["batches"] = self._batches
+        for sample in itertools.islice(self._dataset, 100):
+            for problem in _problems(run.policy, run.evaluator_env, sample) if isinstance(sample, Mapping) else ():
+                raise ConfigError(f"the data set has {problem}; choose a data set, policy and env that fit each other")
+        run.further_parts["batches"] = self
+        self._begin_epoch()
 
     def begin_round(self) -> bool:
         run, within = self.run, self._within_epochs
-        if self._batches.is_epoch_over and not within and run.evaluate_if_due():
+        if self._trained == len(self._loader) and not within and run.evaluate_if_due():
             return False
         run.states.checkpoint(run)
-        self.batch = next(self._next, None)
+        self.batch = next(self._batches, None)
+        if self.batch is None:  # the epoch is over
+            run.policy.end_epoch()
+            self._epoch, self._trained = self._epoch + 1, 0
+            self._begin_epoch()
+            self.batch = next(self._batches, None)
         return not (self.batch is None or (within and run.evaluate_if_due()) or run.is_over)
 
+    def _begin_epoch(self) -> None:
+        if isinstance(self._loader.sampler, DistributedSampler):
+            self._loader.sampler.set_epoch(self._epoch)
+        self._order = self._generator.get_state()
+        self._batches = iter(self._loader if self._epoch < self._epochs else ())
+
     def after_train(self, learner: BaseLearner) -> None:
-        self._batches.trained += 1
+        self._trained += 1
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
+        """Continue with the first batch that has not been trained on, after reading the batches before it again."""
+        problems = super().load_state_dict(state_dict)
+        self._generator.set_state(self._order)
+        self._begin_epoch()
+        for _ in itertools.islice(self._batches, self._trained):
+            pass
+        return problems
 
 
 # `serial_pipeline_offline`, but it returns the run: its config, outcome and closed workers.
 run_serial_offline = partial(run_pipeline, EpochRounds)
 
 
-def _check_sample(policy: Any, env: Any, dataset: Any) -> None:
-    """Check that the first sample of a data set has what the policy learns from, in the shapes of the env.
-
-    Raises:
-        ConfigError: it has not.
-    """
-    sample = dataset[0]
-    if not isinstance(sample, Mapping):
-        return
+def _problems(policy: Any, env: Any, sample: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a sample lacks of what the policy learns from, and what does not fit the spaces of the env."""
+    name = type(policy).__name__
+    space: Any = getattr(env, "action_space", None)
     missing = sorted(getattr(policy, "sample_keys", set()) - sample.keys())
     if missing:
-        raise ConfigError(
-            f"the data set has no {', '.join(missing)}, only {', '.join(map(str, sample))}, but "
-            f"{type(policy).__name__} learns from that; choose another data set, or policy.collect.data_type"
-        )
-    spaces: dict[str, Any] = {"obs": getattr(env, "observation_space", None)}
-    spaces |= {"next_obs": spaces["obs"], "action": getattr(env, "action_space", None)}
-    for key, space in spaces.items():
-        if key not in sample or duck_kind(space) != "Box" or not space.shape or isinstance(sample[key], Mapping):
-            continue
-        shape = np.shape(sample[key]) or (1,)
-        if space.shape[-len(shape) :] != shape:
-            raise ConfigError(
-                f"the data set has {key} of the shape {list(shape)}, but the env of the shape {list(space.shape)}; "
-                "choose the data set of this env, or the env of this data set"
-            )
+        yield f"no {', '.join(missing)}, only {', '.join(map(str, sample))}, but {name} learns from that"
+    boxes: dict[str, Any] = dict.fromkeys(("obs", "next_obs"), getattr(env, "observation_space", None))
+    boxes["action"] = space
+    for key, box in boxes.items():
+        if key in sample and duck_kind(box) == "Box" and box.shape and not isinstance(sample[key], Mapping):
+            shape = np.shape(sample[key]) or (1,)
+            if box.shape[-len(shape) :] != shape:
+                yield f"{key} of the shape {list(shape)}, but the env of the shape {list(box.shape)}"
+    action = sample.get("action")
+    if getattr(policy, "has_discrete_actions", None) and isinstance(action, float | np.ndarray | torch.Tensor):
+        numbers = np.asarray(action)
+        if not (numbers == numbers.round()).all():
+            yield f"the action {numbers.tolist()}, but {name} chooses among actions by their numbers"
+        if duck_kind(space) == "Discrete" and not ((numbers >= 0) & (numbers < int(space.n))).all():
+            yield f"the action {numbers.tolist()}, but the actions of the env are 0 to {int(space.n) - 1}"
 
 
-def _check_actions(policy: Any, space: Any, dataset: Any) -> None:
-    """Check that the first actions of a data set are in the `space` of the env, if the policy chooses among actions.
-
-    Raises:
-        ConfigError: they are not.
-    """
-    if getattr(policy, "has_discrete_actions", None) is not True:
-        return
-    for sample in itertools.islice(dataset, 100):
-        action = sample.get("action") if isinstance(sample, Mapping) else None
-        if isinstance(action, float | np.ndarray | torch.Tensor):
-            action = torch.as_tensor(action)
-            if action.is_floating_point() and not torch.equal(action, action.round()):
-                raise ConfigError(
-                    f"the data set has the action {action.tolist()}, but {type(policy).__name__} chooses among actions "
-                    "by their numbers; train a policy for real-valued actions on it"
-                )
-            if duck_kind(space) == "Discrete" and not ((action >= 0) & (action < int(space.n))).all():
-                raise ConfigError(
-                    f"the data set has the action {action.tolist()}, but the actions of the env are 0 to "
-                    f"{int(space.n) - 1}; choose the data set of this env, or the env of this data set"
-                )
-
-
-def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
+def _loader(dataset: Any, batch_size: int, order: torch.Generator) -> DataLoader[Any]:
     """Return a loader of batches, which are lists of samples, as policies collate them."""
     if len(dataset) == 0:
         raise ConfigError("the data set of policy.collect.data_path is empty")
@@ -197,8 +173,8 @@ def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
             f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks, which each get a part of it; "
             "raise it, and leave out to_ddp_config here"
         )
+    seed = order.initial_seed()
     sampler: Any = DistributedSampler(dataset, ranks, get_rank(), seed=seed) if ranks > 1 else None
-    order = torch.Generator().manual_seed(seed)
     return DataLoader(
         dataset, batch_size // ranks, shuffle=sampler is None, sampler=sampler, collate_fn=_as_is, generator=order
     )
@@ -206,58 +182,6 @@ def _loader(dataset: Any, batch_size: int, seed: int) -> DataLoader[Any]:
 
 def _as_is(samples: Any) -> Any:
     return samples
-
-
-class EpochBatches(SavedAttributes):
-    """An iterator over the batches of each epoch in order, which calls `end_epoch` of the policy.
-
-    Args:
-        number: the number of epochs.
-
-    Attributes:
-        trained: the number of batches of this epoch that have been trained on; the caller counts them.
-    """
-
-    _saved = ("_epoch", "trained", "_order")  # the position in the epoch, and the random state of its order
-
-    def __init__(self, loader: DataLoader[Any], number: int, policy: Any) -> None:
-        self._loader, self._number = loader, number
-        self._policy = policy
-        self._epoch = self.trained = 0
-        self._iterator: Iterator[Any] | None = None
-        self._order = self._order_state()
-
-    @property
-    def is_epoch_over(self) -> bool:
-        """Whether all batches of this epoch have been trained on."""
-        return self.trained == len(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        while self._epoch < self._number:
-            yield from self._iterator or self._begin_epoch()
-            self._policy.end_epoch()
-            self._epoch, self.trained, self._iterator = self._epoch + 1, 0, None
-
-    def _begin_epoch(self) -> Iterator[Any]:
-        if isinstance(self._loader.sampler, DistributedSampler):
-            self._loader.sampler.set_epoch(self._epoch)
-        self._order = self._order_state()
-        self._iterator = iter(self._loader)
-        return self._iterator
-
-    def _order_state(self) -> torch.Tensor:
-        assert self._loader.generator is not None
-        state: torch.Tensor = self._loader.generator.get_state()
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
-        """Continue with the first batch that has not been trained on, after reading the batches before it again."""
-        problems = super().load_state_dict(state_dict)
-        assert self._loader.generator is not None
-        self._loader.generator.set_state(self._order)
-        for _ in itertools.islice(self._begin_epoch(), self.trained):
-            pass
-        return problems
 
 
 def serial_pipeline_bc(

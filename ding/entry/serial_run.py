@@ -5,37 +5,26 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from easydict import EasyDict
 
-from ding.entry.checks import UNLIMITED, check_model_fits_env, check_policy_fits_env
 from ding.entry.progress import ProgressLine
 from ding.entry.run_folder import BEST, RunFolder, append_evaluation, mean_return, write_result
-from ding.entry.run_state import RunStates
 from ding.entry.utils import random_collect
-from ding.envs.env.base_env import get_vec_env_setting
-from ding.envs.env.goals import GoalFunctions
-from ding.envs.env_manager.base_env_manager import BaseEnvManager, create_env_manager
-from ding.policy.base_policy import Policy, create_policy
-from ding.torch_utils.thread_count import fitting_threads
-from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import closing, derive_seed, one_time_warning, set_pkg_seed
+from ding.envs.env_manager.base_env_manager import BaseEnvManager
+from ding.policy.base_policy import Policy
+from ding.utils.default_helper import closing, derive_seed
 from ding.utils.log_helper import shown
-from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.pytorch_ddp_dist_helper import get_rank
-from ding.worker.collector.base_serial_collector import create_serial_collector
-from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
-from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.replay_buffer.base_buffer import create_buffer
-from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer
 
 # Number of rounds without a new item in the buffer and without training after which a run fails.
 MAX_IDLE_ROUNDS = 100
@@ -60,7 +49,6 @@ class SerialRun:
         on_evaluation: called with the env steps and the mean return of each evaluation; if it returns True, the
             training ends.
         is_ended: whether `on_evaluation` has returned True.
-        label: a function that is applied to collected data before they are pushed.
         further_parts: objects with `state_dict` and `load_state_dict` that a pipeline adds to the state, by name.
     """
 
@@ -88,7 +76,6 @@ class SerialRun:
     last_push_iter: int = 0
     on_evaluation: Callable[[int, float], bool | None] | None = None
     is_ended: bool = False
-    label: Callable[[list[Any]], list[Any]] | None = None
     further_parts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -139,20 +126,16 @@ class SerialRun:
             if state:
                 self.learner.ckpt_extra[NORMALIZATION] = state
 
-    def collect_randomly(self) -> None:
-        """Push `policy.random_collect_size` (default 0) samples of a random policy to the buffer."""
+    def collect_randomly(self, push: Callable[[Any], None]) -> None:
+        """Push `policy.random_collect_size` (default 0) samples of a random policy."""
         policy_cfg = self.cfg.policy
         size = policy_cfg.get("random_collect_size", 0)
         if self.buffer is None or not size > 0:
             return
-        if size >= self.max_env_step and policy_cfg.collect.collector.type != "episode":  # else it counts episodes
-            one_time_warning(
-                f"policy.random_collect_size = {size}, but the run has only {self.max_env_step} env steps: all of them "
-                "are random, and nearly nothing is learned; set random_collect_size lower, or max_env_step higher"
-            )
-            policy_cfg = EasyDict(policy_cfg, random_collect_size=int(self.max_env_step))
-        workers = self.policy, self.collector, self.collector_env, self.commander, self.buffer
-        random_collect(policy_cfg, *workers, self.label)
+        if policy_cfg.collect.collector.type != "episode":  # else it counts episodes
+            policy_cfg = EasyDict(policy_cfg, random_collect_size=min(size, self.max_env_step))
+        buffer = SimpleNamespace(push=lambda data, cur_collector_envstep: push(data))
+        random_collect(policy_cfg, self.policy, self.collector, self.collector_env, self.commander, buffer)
 
     def evaluate_if_due(self) -> bool:
         """Evaluate if it is due, and return whether the evaluations end the training."""
@@ -162,8 +145,7 @@ class SerialRun:
         """Evaluate, record the evaluation, and return `is_decided`."""
         normalize_as_trained(self.evaluator_env, self.learner.ckpt_extra.get(NORMALIZATION))
         train_iter, envstep = self.learner.train_iter, self.envstep
-        with self.progress.evaluating():
-            stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
+        stop, self.eval_info = self.evaluator.eval(self.learner.save_checkpoint, train_iter, envstep)
         if get_rank() == 0:
             append_evaluation(self.cfg.exp_name, self.cfg.seed, train_iter, envstep, self.evaluator, self.eval_info)
         if self.writer is not None:
@@ -198,8 +180,6 @@ class SerialRun:
                 `MAX_IDLE_ROUNDS` consecutive rounds without training.
         """
         buffer, train_iter = self.buffer, self.learner.train_iter
-        if self.label is not None:
-            data = self.label(data)
         taken = buffer.push(data, cur_collector_envstep=self.collector.envstep)
         has_taken = buffer.count() > 0 if taken is None else taken > 0  # users' buffers may return None
         self.idle_rounds = 0 if has_taken or train_iter != self.last_push_iter else self.idle_rounds + 1
@@ -214,6 +194,18 @@ class SerialRun:
                 "policy.collect.collector (type, get_train_sample), at what the policy's _get_train_sample returns, "
                 "and at the limits in policy.other.replay_buffer"
             )
+
+    def add_buffer(self, stack: ExitStack, name: str, **settings: Any) -> Any:
+        """Return a further replay buffer, which `stack` closes, and whose state is saved and resumed with the run.
+
+        Args:
+            name: its name in the state and in logs.
+            settings: changes to `policy.other.replay_buffer`.
+        """
+        section = EasyDict({**copy.deepcopy(self.cfg.policy.other.replay_buffer), **settings})
+        names = {"exp_name": self.cfg.exp_name, "instance_name": name}
+        self.further_parts[name] = closing(stack, create_buffer(section, tb_logger=self.writer, **names))
+        return self.further_parts[name]
 
     def warn_starved(self, batch_size: int) -> None:
         """Print, once per run, that the buffer cannot provide a batch."""
@@ -231,116 +223,11 @@ class SerialRun:
             )
 
 
-def build_run(
-    stack: ExitStack,
-    cfg: EasyDict,
-    env_setting: Sequence[Any] | None,
-    model: Any,
-    states: RunStates | None = None,
-    max_train_iter: int = UNLIMITED,
-    max_env_step: int = UNLIMITED,
-    dynamic_seed: bool | None = None,
-    collects: bool = True,
-    has_buffer: bool = True,
-) -> SerialRun:
-    """Build the workers of a compiled config; `stack` closes them.
-
-    Args:
-        states: the saver of the state of the run; None for no states.
-        dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
-        collects: whether to build the workers that collect.
-        has_buffer: whether to build a replay buffer.
-
-    Raises:
-        ConfigError: the policy's action type or the model's shapes do not fit the env. The shapes are not checked if a
-            `model` is given.
-    """
-    rank = get_rank()
-    seed = rank_seed(cfg.seed, rank)
-    goals = _goal_functions(stack, cfg, env_setting) if has_buffer and collects else None
-    collector_env = build_collector_env(stack, cfg, env_setting, seed, dynamic_seed) if collects else None
-    evaluator_env = build_evaluator_env(stack, cfg, env_setting)
-    env = collector_env if collects else evaluator_env
-    if states is not None:
-        states.enable(collector_env)
-        states.enable(evaluator_env)
-    policy = build_policy(cfg, model, ["learn", "collect", "eval", "command"] if collects else ["learn", "eval"])
-    stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
-    writer = _build_writer(stack, cfg, "env_step" if collects else "train_iter")
-
-    def make(create: Callable[..., Any], section: Any, **parts: Any) -> Any:
-        return closing(stack, create(section, **parts, tb_logger=writer, exp_name=cfg.exp_name))
-
-    learner = make(BaseLearner, cfg.policy.learn.learner, policy=policy.learn_mode)
-    learner.max_train_iter, learner.max_env_step = (
-        math.inf if limit >= UNLIMITED else limit for limit in (max_train_iter, max_env_step)
-    )
-    collector = buffer = commander = None
-    if collects:
-        parts = {"env": env, "policy": policy.collect_mode}
-        collector = make(create_serial_collector, cfg.policy.collect.collector, **parts)
-    evaluator = make(create_serial_evaluator, cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode)
-    check_fits_env(policy, env, model)
-    if has_buffer:
-        buffer = make(create_buffer, cfg.policy.other.replay_buffer)
-        if isinstance(buffer, HindsightReplayBuffer):
-            buffer.goals = goals
-    if collects:
-        workers = learner, collector, evaluator, buffer
-        commander = BaseSerialCommander(cfg.policy.other.commander, *workers, policy.command_mode)
-    progress = closing(stack, ProgressLine(max_env_step, rank == 0, max_train_iter))
-    progress.begin(_policy_name(cfg), env_name(cfg.env, env), cfg.seed, cfg.exp_name)
-    run = SerialRun(
-        *(cfg, policy, learner, collector, evaluator, buffer, commander, collector_env, evaluator_env),
-        *(progress, writer, states, max_train_iter, max_env_step),
-    )
-    progress.watch(lambda: (run.envstep, run.learner.train_iter))
-    return run
-
-
-def _goal_functions(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> GoalFunctions | None:
-    """Return the rewards for any goal, for the buffer `her`; None for other buffers."""
-    if cfg.policy.other.replay_buffer.get("type") != "her":
-        return None
-    setting: Any = get_vec_env_setting(copy.deepcopy(cfg.env), eval_=False) if env_setting is None else env_setting
-    env = closing(stack, setting[0](cfg=copy.deepcopy(setting[1][0])))
-    env.seed(cfg.seed)
-    goals, shape = GoalFunctions(env), cfg.policy.model.get("obs_shape")
-    if shape is not None and "desired_goal" not in (shape if isinstance(shape, Mapping) else ()):
-        raise ConfigError(
-            f"policy.model.obs_shape = {shape!r} is not allowed with the replay buffer 'her': the policy would not see "
-            "the goal; leave it out, or set it to a dict with desired_goal"
-        )
-    return goals
-
-
-def _policy_name(cfg: EasyDict) -> str:
-    return str(cfg.policy.get("type", "a policy")).removesuffix("_command")
-
-
 def env_name(env_cfg: Mapping[str, Any], manager: Any = None) -> str:
     """Return the display name of the env of a config; a manager may have a reference to the env."""
     env = getattr(manager, "env_ref", None)
     name = env_cfg.get("env_id") or (env_cfg.get("type", "an env") if env is None else env)
     return shown(name, str)
-
-
-def build_policy(cfg: EasyDict, model: Any, fields: list[str]) -> Any:
-    """Seed the package for this rank, and build the policy of a compiled config."""
-    set_pkg_seed(rank_seed(cfg.seed, get_rank()), use_cuda=cfg.policy.cuda)
-    return create_policy(cfg.policy, model=model, enable_field=fields)
-
-
-def check_fits_env(policy: Policy, env: Any, model: Any) -> None:
-    """Check that the policy and the configured model fit a launched env manager.
-
-    Raises:
-        ConfigError: they do not fit the env.
-    """
-    check_policy_fits_env(policy, env)
-    if model is None:
-        built = type(getattr(policy, "_model", None)).__module__
-        check_model_fits_env(policy.cfg.get("model") or {}, env, is_foreign=not built.startswith("ding.model."))
 
 
 def normalize_as_trained(env: Any, state: Any) -> None:
@@ -375,36 +262,3 @@ def evaluation_seed(seed: int) -> int:
 def rank_seed(seed: int, rank: int) -> int:
     """Return the seed of a rank, so that all ranks play different episodes; on rank 0 it is `seed`."""
     return seed if rank == 0 else derive_seed(seed, 2, rank)
-
-
-def build_env(
-    stack: ExitStack, cfg: EasyDict, env_fn: Any, env_cfgs: Sequence[Any], seed: int, dynamic_seed: bool | None
-) -> Any:
-    """Return a manager, not launched, with an env for each of `env_cfgs`; `stack` closes it."""
-    manager = closing(stack, create_env_manager(cfg.env.manager, [partial(env_fn, cfg=c) for c in env_cfgs]))
-    manager.seed(seed, dynamic_seed=dynamic_seed)
-    return manager
-
-
-def build_evaluator_env(stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None) -> Any:
-    """Return the manager of the evaluator envs; see `build_env`."""
-    found: Sequence[Any] = get_vec_env_setting(cfg.env, collect=False) if env_setting is None else env_setting
-    env_fn, _, env_cfgs = found
-    return build_env(stack, cfg, env_fn, env_cfgs, evaluation_seed(cfg.seed), False)
-
-
-def build_collector_env(
-    stack: ExitStack, cfg: EasyDict, env_setting: Sequence[Any] | None, seed: int, dynamic_seed: bool | None = None
-) -> Any:
-    """Return the manager of the collector envs; see `build_env`."""
-    found: Sequence[Any] = get_vec_env_setting(cfg.env, eval_=False) if env_setting is None else env_setting
-    env_fn, env_cfgs, _ = found
-    return build_env(stack, cfg, env_fn, env_cfgs, seed, dynamic_seed)
-
-
-def _build_writer(stack: ExitStack, cfg: EasyDict, axis: str) -> Any:
-    settings = check_logger(cfg.get("logger", {}))  # on every rank, so that all of them end
-    if get_rank() != 0:
-        return None
-    folder = os.path.join(".", cfg.exp_name, "log", "serial")
-    return closing(stack, create_metric_writer(folder, RunInfo(cfg.exp_name, cfg, axis), settings))

@@ -11,23 +11,24 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.config.config import compile_config
-from ding.entry.application_entry import evaluate, load_state, read_checkpoint
+from ding.entry.application_entry import evaluate
 from ding.entry.checks import cuda_of
-from ding.entry.pipeline import with_command_mode
+from ding.entry.experiment import Experiment, read_checkpoint
 from ding.entry.run_folder import Path, RunFolder
-from ding.entry.serial_run import build_evaluator_env, build_policy, normalize_as_trained, set_offline_stats
+from ding.entry.serial_run import normalize_as_trained
 from ding.envs.common.common_function import affine_transform
 from ding.envs.common.gym_compat import entries_of, first_choice, has_members, space_kind
-from ding.envs.env.gymnasium_env import env_section_of
-from ding.envs.env.gymnasium_spaces import bin_values
+from ding.envs.env.gymnasium_env import GymnasiumSource, env_section_of
+from ding.envs.env.gymnasium_spaces import action_adapter, bin_values, turn_images
 from ding.envs.env_manager.normalization import OBS, Normalization
 from ding.model.wrapper.model_wrappers import HiddenStateWrapper
 from ding.policy.base_policy import create_policy
@@ -38,7 +39,24 @@ from ding.utils.import_helper import missing_package
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.env_round import Batch
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
-from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS
+
+
+class EnvInterface(NamedTuple):
+    """How an env shows observations to a policy, and takes its actions.
+
+    Attributes:
+        spaces: the observation and the action space of the env itself.
+        turn: returns observations as the policy takes them, but not normalized.
+        is_scaled: whether the actions of the policy, in [-1, 1], are mapped onto the bounds of the space.
+        bins: the number of values that each number of a real-valued action is chosen from, or None.
+        adapt: returns the action of the env for one of the policy.
+    """
+
+    spaces: tuple[Any, Any]
+    turn: Callable[[Any], Any]
+    is_scaled: bool
+    bins: int | None
+    adapt: Callable[[Any], Any]
 
 
 class TrainedPolicy:
@@ -52,8 +70,10 @@ class TrainedPolicy:
         path: the checkpoint that the policy was loaded from.
     """
 
-    def __init__(self, cfg: Any, policy: Any, statistics: Any, path: str) -> None:
-        self.cfg, self.policy = cfg, policy
+    def __init__(self, experiment: Experiment, path: str) -> None:
+        policy, statistics = experiment.policy("eval", experiment.state(None, path))
+        cfg = experiment.cfg
+        self.cfg, self.policy, self._experiment = cfg, policy, experiment
         self._actor, self._statistics = SoloActor(policy.eval_mode, float_obs=True, keep_integers=True), statistics
         self._explorer: tuple[SoloActor, Mapping[str, Any]] | None = None
         self._path = path
@@ -61,6 +81,23 @@ class TrainedPolicy:
         self._actor.reset()
         self.normalization = Normalization(cfg.env if cfg.env.get("type") == "gymnasium" else None)
         self.normalization.adopt(statistics or {}, is_frozen=True)
+
+    @cached_property
+    def interface(self) -> EnvInterface:
+        """The interface of the training's env, which is made for its spaces."""
+        cfg = self.cfg.env
+        is_gymnasium, turns = cfg.get("type") == "gymnasium", bool(cfg.get("channels_first"))
+        is_simulator = cfg.manager.get("type") == "env_pool" or cfg.manager.get("vector_env")
+        if is_gymnasium and (turns or not is_simulator):
+            spaces = spaces_of({**cfg, "channels_first": False})
+        else:
+            with self.make_env() as env:
+                spaces = env.observation_space, env.simulator_action_space if is_gymnasium else env.action_space
+        if not is_gymnasium:  # its `step` takes what policies return
+            return EnvInterface(spaces, _as_it_is, False, None, _as_it_is)
+        is_scaled, bins = bool(cfg.get("act_scale", False)), cfg.get("act_bins")
+        turn = partial(turn_images, space=spaces[0]) if turns else _as_it_is
+        return EnvInterface(spaces, turn, is_scaled, bins, action_adapter(spaces[1], is_scaled, bins))
 
     def predict(self, obs: Any, deterministic: bool = True) -> Any:
         """Return the action for one observation.
@@ -117,10 +154,10 @@ class TrainedPolicy:
 
     def make_env(self, seed: int = 0) -> Any:
         """Return a launched manager of one evaluation env, normalized as in the training; `close` closes it."""
-        cfg = copy.deepcopy(self.cfg)
-        cfg.seed = seed
-        cfg.env.evaluator_env_num = 1
-        env = build_evaluator_env(self._stack, cfg, None)
+        experiment = copy.copy(self._experiment)
+        experiment.cfg = copy.deepcopy(self.cfg)
+        experiment.cfg.seed, experiment.cfg.env.evaluator_env_num = seed, 1
+        env = experiment.build_env(self._stack)
         env.launch()
         normalize_as_trained(env, self._statistics)
         if self._statistics:
@@ -136,6 +173,19 @@ class TrainedPolicy:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def spaces_of(section: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the observation and the action space of the gymnasium env of a config section."""
+    env = GymnasiumSource.from_config(section).make()
+    try:
+        return env.observation_space, env.action_space
+    finally:
+        env.close()
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _of_arrays(obs: Any) -> Any:
@@ -186,60 +236,29 @@ def pair_of(folder: RunFolder, env: Any, device: Any = None) -> tuple[Any, Any]:
         for key in ("env_id", "env", "kwargs"):
             main.env.pop(key, None)
         main.env.update(env_section_of(env))
+        create.env = EasyDict(type="gymnasium")
     return main, create
 
 
 def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0, model: nn.Module | None = None) -> TrainedPolicy:
     """Load the policy of two configs, which may be changed, from a checkpoint; see `load_policy`."""
-    state = read_checkpoint(path)
-    main, create = pair
-    cfg = compile_config(main, seed=seed, auto=True, create_cfg=with_command_mode(create), save_cfg=False)
-    set_offline_stats(cfg.env, state.get(EXTRA, {}).get(OFFLINE_STATS))
-    policy = build_policy(cfg, model, ["eval"])
-    return TrainedPolicy(cfg, policy, load_state(policy.eval_mode, state, model), path)
-
-
-def evaluate_run(
-    exp: Path,
-    n_episode: int | None = None,
-    checkpoint: str | None = None,
-    seed: int | None = None,
-    env: Any = None,
-    model: nn.Module | None = None,
-    device: Any = None,
-) -> EvalRecord:
-    """Evaluate the policy of a run; see `load_policy`.
-
-    Args:
-        n_episode: the number of episodes; by default as in the run's evaluations.
-        seed: the seed of the envs; by default that of the run, which begins with the episodes of its first evaluation.
-        env, model, device: see `load_policy`.
-    """
-    folder = RunFolder(exp)
-    how = {"load_path": folder.checkpoint(checkpoint), "n_episode": n_episode, "model": model}
-    return evaluate_pair(pair_of(folder, env, device), (folder.seed or 0) if seed is None else seed, **how)
+    return TrainedPolicy(Experiment.from_config(pair, seed, None, model), path)
 
 
 def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:
-    """Evaluate like `evaluate`, but without keeping the logs if the folder of the run is read-only.
-
-    The configs may be changed.
-    """
-    with ExitStack() as stack:
-        main, _ = pair
-        if os.path.isdir(main.exp_name) and not os.access(main.exp_name, os.W_OK | os.X_OK):
-            main.exp_name = stack.enter_context(tempfile.TemporaryDirectory())
+    """Evaluate like `evaluate`, but keep no logs, which only repeat what is returned; the configs may be changed."""
+    with tempfile.TemporaryDirectory() as pair[0].exp_name:
         return evaluate(pair, seed, **how)
 
 
 def save_videos(
-    pair: tuple[Any, Any], target: str, n_episode: int, checkpoint: str, seed: int, model: nn.Module | None = None
+    pair: tuple[Any, Any], target: str, n_episode: int, seed: int, **how: Any
 ) -> tuple[list[str], EvalRecord]:
-    """Record episodes of two configs, which may be changed, and save the videos.
+    """Play episodes in one env, and save a video of each; the configs may be changed.
 
     Args:
         target: the file, `.mp4` or `.gif`. The files of several episodes are numbered.
-        model: see `load_policy`.
+        how: further arguments of `evaluate`.
 
     Returns:
         The paths of the files, and the record of the episodes.
@@ -251,8 +270,12 @@ def save_videos(
     stem, suffix = os.path.splitext(target)
     if suffix not in (".mp4", ".gif"):
         raise ValueError(f"{target!r} has the suffix {suffix!r}; it must be .mp4 or .gif")
+    env = pair[0].env
+    env.evaluator_env_num, env.n_evaluator_episode = 1, n_episode  # one env, so that the videos are in order
     with tempfile.TemporaryDirectory() as videos:
-        recorded, result = record_episodes(pair, seed, n_episode, videos, load_path=checkpoint, model=model)
+        result = evaluate_pair(pair, seed, replay_path=videos, **how)
+        recorded = sorted(glob.glob(os.path.join(videos, "*.mp4")), key=os.path.getmtime)
+        recorded = recorded[:n_episode]  # the env may have begun a further one
         files = [target if n_episode == 1 else f"{stem}_{i}{suffix}" for i in range(len(recorded))]
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
         for source, file in zip(recorded, files, strict=True):
@@ -261,27 +284,6 @@ def save_videos(
             else:
                 shutil.move(source, file)
     return files, result
-
-
-def record_episodes(
-    pair: tuple[Any, Any], seed: int, n_episode: int, folder: str, **how: Any
-) -> tuple[list[str], EvalRecord]:
-    """Evaluate in one env and record each episode; see `evaluate_pair`.
-
-    Args:
-        pair: the configs; the numbers of envs and episodes in the main config are changed.
-        folder: an empty folder for the videos, `.mp4`.
-        how: further arguments of `evaluate`.
-
-    Returns:
-        The paths of the files of the episodes in order, and the record of the episodes. The folder also contains a
-        further episode that the env has begun.
-    """
-    main, create = pair
-    main.env.evaluator_env_num = 1  # one env, so that the videos are in order
-    main.env.n_evaluator_episode = n_episode
-    result = evaluate_pair((main, create), seed, replay_path=folder, **how)
-    return sorted(glob.glob(os.path.join(folder, "*.mp4")), key=os.path.getmtime)[:n_episode], result
 
 
 def _to_gif(source: str, file: str) -> None:
@@ -304,36 +306,32 @@ class PolicyNetwork(nn.Module):
 
     Args:
         policy: a policy with an eval mode.
-        space: the action space of the env.
-        is_scaled: whether the actions of the policy, in [-1, 1], are mapped onto the bounds of the space.
-        bins: the number of values that each number of a real-valued action is chosen from, if it is.
-        turn: returns observations as the policy takes them, but not normalized.
-        normalization: the statistics by which they are normalized.
+        interface: that of the env.
+        normalization: the statistics by which observations are normalized.
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, or its actions are not an array.
     """
 
-    def __init__(
-        self,
-        policy: Any,
-        space: Any,
-        is_scaled: bool,
-        bins: int | None = None,
-        turn: Callable[[Any], Any] = lambda obs: obs,
-        normalization: Normalization | None = None,
-    ) -> None:
+    def __init__(self, policy: Any, interface: EnvInterface, normalization: Normalization) -> None:
         super().__init__()
-        self._turn, self._scaling = turn, ObservationScaling(normalization or Normalization())
-        _refuse_memory(policy)
-        kind = space_kind(space)
+        self._turn, self._scaling = interface.turn, ObservationScaling(normalization)
+        space, bins = interface.spaces[1], interface.bins
+        wrapper, kind = policy._eval_model, space_kind(space)
+        while wrapper is not None and not isinstance(wrapper, HiddenStateWrapper):
+            wrapper = getattr(wrapper, "_model", None)
+        if wrapper is not None:
+            raise ConfigError(
+                f"{type(policy).__name__} keeps a hidden state from one step to the next, which an exported network "
+                "cannot; use load_policy"
+            )
         if kind not in ("Box", "Discrete", "MultiDiscrete"):
             raise ConfigError(f"policies with the action space {space} cannot be exported; it must be one array")
         self.network = policy._model
         self._act: Callable[..., dict[str, Any]] = policy._act_eval
         self._shape = [int(size) for size in space.shape]
         self._dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
-        self._is_scaled = is_scaled and kind == "Box" and bins is None  # bins are values of the env
+        self._is_scaled = interface.is_scaled and kind == "Box" and bins is None  # bins are values of the env
         if self._is_scaled:
             self.low, self.high = nn.Buffer(torch.from_numpy(space.low)), nn.Buffer(torch.from_numpy(space.high))
         self._is_binned = bins is not None
@@ -344,7 +342,9 @@ class PolicyNetwork(nn.Module):
             self.values = nn.Buffer(torch.from_numpy(bin_values(space, bins)).T.contiguous())  # [D, bins]
 
     def forward(self, obs: Any) -> Tensor:
-        obs = self._scaling(_in_float32(self._turn(obs)))
+        # In float32, with which the policy was trained.
+        obs = map_leaves(lambda part: part.float() if part.is_floating_point() else part, self._turn(obs))
+        obs = self._scaling(obs)
         action: Any = self._act(obs, list(range(next(leaves(obs)).shape[0])))["action"]
         if not isinstance(action, Tensor):
             action = torch.stack([head.reshape(-1) for head in action], -1)
@@ -377,32 +377,10 @@ class ObservationScaling(nn.Module):
         return ((part - mean) / std).clamp(-clip, clip).float()
 
 
-def _refuse_memory(policy: Any) -> None:
-    wrapper = policy._eval_model
-    while wrapper is not None:
-        if isinstance(wrapper, HiddenStateWrapper):
-            raise ConfigError(
-                f"{type(policy).__name__} keeps a hidden state from one step to the next, which an exported network "
-                "cannot; use load_policy"
-            )
-        wrapper = getattr(wrapper, "_model", None)
-
-
-def export_policy(
-    trained: TrainedPolicy,
-    spaces: tuple[Any, Any],
-    is_scaled: bool,
-    path: str,
-    bins: int | None = None,
-    turn: Callable[[Any], Any] = lambda obs: obs,
-) -> None:
+def export_policy(trained: TrainedPolicy, path: str) -> None:
     """Write the greedy policy to a file that needs nothing of this package; see `Training.export`.
 
     The result is compared with the policy on observations that the space samples before it is written.
-
-    Args:
-        spaces: the observation and the action space of the env.
-        is_scaled, bins, turn: see `PolicyNetwork`.
 
     Raises:
         ConfigError: the policy keeps a state from one step to the next, draws random numbers, or has actions that are
@@ -410,18 +388,18 @@ def export_policy(
         ImportError: the package onnx is not installed.
         ValueError: the suffix of `path` is not supported.
     """
-    write = _WRITERS.get(os.path.splitext(path)[1])
-    if write is None:
-        raise ValueError(f"{path!r} is not allowed; its suffix must be {' or '.join(_WRITERS)}")
-    name = type(trained.policy).__name__
-    if any(has_members(member) for member in (entries_of(spaces[0]) or {}).values()):
+    suffix = os.path.splitext(path)[1]
+    if suffix not in (".pt", ".onnx"):
+        raise ValueError(f"{path!r} is not allowed; its suffix must be .pt or .onnx")
+    name, (shown_space, _) = type(trained.policy).__name__, trained.interface.spaces
+    if any(has_members(member) for member in (entries_of(shown_space) or {}).values()):
         raise ConfigError(
             f"{name} cannot be exported: its observations are dicts or tuples within a dict; let the env flatten them, "
             "and show the masks of several choices as one array"
         )
-    network = PolicyNetwork(trained.policy, spaces[1], is_scaled, bins, turn, trained.normalization)
+    network = PolicyNetwork(trained.policy, trained.interface, trained.normalization)
     network.eval().requires_grad_(False)
-    example, others = (_batch(spaces[0], size) for size in (_TRACED, _CHECKED))
+    example, others = (_batch(shown_space, size) for size in (_TRACED, _CHECKED))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # warnings of torch about Python values: the comparison finds those that matter
         traced: Any = torch.jit.trace(network, (example,), check_trace=False, strict=False)  # type: ignore[no-untyped-call]
@@ -433,7 +411,13 @@ def export_policy(
             raise ConfigError(
                 f"{name} cannot be exported: its network draws random numbers, or depends on the number of observations"
             )
-        write(traced, network, example, path)
+        content = io.BytesIO()
+        if suffix == ".pt":
+            torch.jit.save(traced, content)
+        else:
+            _export_onnx(network, example, content)
+    with atomic_write(path, "wb") as f:
+        f.write(content.getvalue())
 
 
 def _batch(space: Any, size: int) -> Any:
@@ -444,17 +428,7 @@ def _batch(space: Any, size: int) -> Any:
     return torch.from_numpy(np.stack([space.sample() for _ in range(size)]))
 
 
-def _in_float32(obs: Any) -> Any:
-    """Return observations with real numbers as float32, with which the policy was trained; also a traced network."""
-    return map_leaves(lambda part: part.float() if part.is_floating_point() else part, obs)
-
-
-def _write_torchscript(traced: Any, network: nn.Module, example: Any, path: str) -> None:
-    with atomic_write(path, "wb") as f:
-        torch.jit.save(traced, f)
-
-
-def _write_onnx(traced: Any, network: nn.Module, example: Any, path: str) -> None:
+def _export_onnx(network: nn.Module, example: Any, content: io.BytesIO) -> None:
     try:
         import onnx  # noqa: F401
     except ImportError as e:
@@ -464,11 +438,5 @@ def _write_onnx(traced: Any, network: nn.Module, example: Any, path: str) -> Non
     axes = {name: {0: "batch"} for name in (*names, _OUTPUT)}
     # A dict as the last argument would be taken for keyword arguments.
     arguments = (example, {}) if isinstance(example, dict) else (example,)
-    content = io.BytesIO()
     how: dict[str, Any] = {"input_names": names, "output_names": [_OUTPUT], "dynamic_axes": axes, "dynamo": False}
     torch.onnx.export(network, arguments, content, **how)  # type: ignore[arg-type,unused-ignore]
-    with atomic_write(path, "wb") as f:
-        f.write(content.getvalue())
-
-
-_WRITERS = {".pt": _write_torchscript, ".onnx": _write_onnx}

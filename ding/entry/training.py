@@ -4,47 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from easydict import EasyDict
 from torch import nn
 
-from ding.config.config import resolve_class
-from ding.config.key_names import CLIPPING, KnownKeys
-from ding.config.main_settings import value_at
-from ding.config.read import put, with_arguments
-from ding.entry.checks import complete_model, cuda_of, model_parameters, refuse_unsaved
+from ding.config.config import compile_pair, resolve_class
+from ding.config.read import put
+from ding.config.topics import CLIPPING, KnownKeys, value_at
+from ding.entry.checks import cuda_of, model_parameters
 from ding.entry.curves import draw, read_curves
-from ding.entry.pipeline import with_command_mode
+from ding.entry.experiment import Experiment, with_command_mode
 from ding.entry.progress import say
 from ding.entry.recipes import Recipe, find_recipe, recipe_named
 from ding.entry.run_folder import Path, RunFolder
-from ding.entry.serial_entry import pipeline_for
-from ding.entry.trained import TrainedPolicy, evaluate_pair, load_trained, pair_of, save_videos
+from ding.entry.serial_entry import rounds_for
+from ding.entry.trained import (
+    TrainedPolicy,
+    evaluate_pair,
+    export_policy,
+    load_trained,
+    pair_of,
+    save_videos,
+    spaces_of,
+)
 from ding.envs.common.gym_compat import entries_of, space_kind
 from ding.envs.env.gymnasium_env import GymnasiumEnv, GymnasiumSource, env_section_of
 from ding.envs.env.gymnasium_spaces import (
-    action_adapter,
     fitted_observation,
     has_channels_last,
     is_bounded,
-    turn_images,
 )
 from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
 from ding.model.common.model_arguments import without_layers
 from ding.policy.base_policy import Policy
 from ding.policy.q_actor_critic import QActorCriticPolicy
-from ding.utils.config_helper import ConfigError, settings_of, worded
+from ding.utils.config_helper import ConfigError, Setting, settings_of
 from ding.utils.data.nested import leaves
-from ding.utils.default_helper import one_time_warning
+from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.log_helper import shown
-from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
-from ding.worker.learner.base_learner import BaseLearner
+from ding.utils.references import with_arguments
+from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 
 # Defaults if neither policy nor caller says otherwise: for on-policy training, steps of each env before several epochs
 # on them, and before one update; number of envs.
@@ -55,13 +61,6 @@ _BINS = 11  # number of values of each real-valued action, for policies that cho
 _VECTORISED = 16  # from this number of envs on, envs that have a vectorised form of their own are stepped in it
 _STEPS_PER_ENV = ("n_steps", "num_steps", "rollout_length")
 _CLIP_TYPE = "policy.learn.grad_clip_type"  # None for no clipping, whatever the threshold
-# Settings that only serial pipelines read, and what takes their place in parallel training.
-_SERIAL_ONLY = {
-    "policy.eval.evaluator.eval_freq": "evaluations come every policy.other.commander.eval_interval seconds",
-    "policy.learn.update_per_collect": "the learner learns all the time",
-    "policy.random_collect_size": "collectors act by the policy from the beginning",
-}
-_BATCH_MANAGERS = ("env_pool", "vector_env")  # managers that make the envs themselves
 
 
 def train(
@@ -129,9 +128,8 @@ def train(
             TorchRL, such as `learning_rate=3e-4`, `batch_size=64`, `gamma=0.98`.
 
     Raises:
-        ConfigError: nothing ends the training, a setting is unknown, ambiguous or not read by parallel training, a
-            value is not allowed, the env or the model is a lambda or a local class, or there is no such recipe or
-            device.
+        ConfigError: nothing ends the training, a setting is unknown or ambiguous, a value is not allowed, or there is
+            no such recipe or device.
         KeyError: the policy is not registered.
         TypeError: `env` or `model` has none of the forms above.
 
@@ -141,41 +139,45 @@ def train(
         >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
     """
     if env_steps is None and iterations is None and stop_value is None:
-        ends = worded("env_steps, iterations or stop_value", "--env-steps, --train-iter or --stop-value")
-        raise ConfigError(f"nothing ends the training: give {ends}")
+        raise ConfigError(
+            "nothing ends the training: give env_steps, iterations or stop_value, as options --env-steps, --train-iter "
+            "or --stop-value"
+        )
     section = env_section_of(env)
     taken = _recipe(policy, section, recipe)
-    pair = _of_policy(policy, section, num_envs) if taken is None else _of_recipe(taken, section, num_envs)
+    draft = Draft.of_policy(policy, section, num_envs) if taken is None else Draft.of_recipe(taken, section, num_envs)
+    main, create = pair = draft.main, draft.create
     if parallel:
-        pair[0].policy.collect.get("collector", {}).pop("fixed_rollout", None)  # serial collectors alone have it
-    main, create = pair
-    _set_env(pair, env_manager, eval_episodes, stop_value)
-    main.exp_name = os.fspath(f"{policy}_{_name_of(main.env)}_seed{seed}" if folder is None else folder)
-    _set_normalization(main.env, normalize)
-    before = copy.deepcopy(main)
+        main.policy.collect.get("collector", {}).pop("fixed_rollout", None)  # serial collectors alone have it
+    if folder is None:
+        name = re.sub(r"[^\w.-]+", "_", GymnasiumSource.from_config(main.env).name)
+        folder = f"{policy}_{name}_seed{seed}"
+    main.exp_name = os.fspath(folder)
+    draft.set_env(env_manager, eval_episodes, stop_value, normalize)
     if device is not None:
         main.policy.cuda = cuda_of(device)
-    _change(pair, model, {} if config is None else config, settings)
+    draft.change(model, {} if config is None else config, settings)
     main.env = with_arguments(main).env
     network = model if isinstance(model, nn.Module) else None
-    if parallel:
-        _refuse_serial_only(before, main, network)
-    _complete(pair, bool(parallel))
-    refuse_unsaved(main)
-    with contextlib.nullcontext() if network is None else contextlib.suppress(ConfigError):
-        complete_model(main, create)  # of a module, what policies read: the kind of actions, and their shape
-    if taken is not None:
-        without = worded("recipe=False", "--recipe none")
-        say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); {without} leaves it out.")
+    if parallel and network is not None:
+        raise ConfigError(
+            "model is a module, which other processes cannot make; give its class, or a function that makes it, with "
+            "its arguments if any as a pair (class, dict of arguments)"
+        )
+    draft.complete(bool(parallel))
     limits = {"max_train_iter": iterations, "max_env_step": env_steps}
     how: dict[str, Any] = {limit: number for limit, number in limits.items() if number is not None}
-    if on_evaluation is not None:
-        if parallel:
-            raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
-        how["on_evaluation"] = on_evaluation
-    if network is not None:
-        how["model"] = network
-    main.exp_name = _run(pair, parallel, {**how, "seed": seed, "resume": resume, "strict_config": True})
+    how |= {"resume": resume, "evaluates_end": True}
+    if parallel and on_evaluation is not None:
+        raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
+    experiment = None if parallel else _experiment(pair, network, seed)
+    if taken is not None:
+        say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False or --recipe none leaves it out.")
+    if experiment is None:
+        main.exp_name = _run_parallel(pair, parallel, seed=seed, strict_config=True, **how)
+    else:
+        run = experiment.run_serial(rounds_for(main, create)(), on_evaluation=on_evaluation, **how)
+        main.exp_name, main.policy = run.cfg.exp_name, experiment.main.policy
     return Training(pair, seed, None if taken is None else taken.name, network)
 
 
@@ -206,7 +208,8 @@ class Training:
         self.recipe = recipe
         self.folder: str = pair[0].exp_name
         self._seed = seed
-        self._trained: _Trained | None = None
+        self._trained: TrainedPolicy | None = None
+        self._envs = 1  # between which a recurrent policy distinguishes
 
     @classmethod
     def load(cls, folder: Path, env: Any = None, model: nn.Module | None = None, device: Any = None) -> Training:
@@ -239,7 +242,7 @@ class Training:
     @property
     def policy(self) -> Policy:
         """The policy with the weights of the best checkpoint, whose `eval_mode` acts greedily; see `predict`."""
-        policy: Policy = self._loaded().policy.policy
+        policy: Policy = self._loaded().policy
         return policy
 
     @property
@@ -267,26 +270,24 @@ class Training:
         """
         trained = self._loaded()
         try:
-            one = fitted_observation(obs, trained.spaces[0])
+            one = fitted_observation(obs, trained.interface.spaces[0])
         except ValueError as error:
             return self._predict_batch(obs, deterministic, error)
-        return trained.adapt(trained.policy.predict(trained.turn(one), deterministic))
+        return trained.interface.adapt(trained.predict(trained.interface.turn(one), deterministic))
 
     def _predict_batch(self, obs: Any, deterministic: bool, error: ValueError) -> np.ndarray:
         """Return the actions for a batch; raise `error` if it is none."""
-        trained = self._loaded()
+        interface = self._loaded().interface
         try:
-            batch = trained.turn(fitted_observation(obs, trained.spaces[0], is_batch=True))
+            batch = interface.turn(fitted_observation(obs, interface.spaces[0], is_batch=True))
         except ValueError:
             raise error from None
-        sizes = {len(part) for part in leaves(batch)}
-        if len(sizes) > 1:
-            raise ValueError(f"the entries of the observations have {sorted(sizes)} rows; they must have equally many")
-        if max(sizes) > trained.envs:
-            trained = self._trained = self._load(envs=max(sizes))
-        return np.stack([trained.adapt(action) for action in trained.policy.predict_batch(batch, deterministic)])
+        size = len(next(leaves(batch)))
+        if size > self._envs:
+            self._envs, self._trained = size, None
+        return np.stack([interface.adapt(action) for action in self._loaded().predict_batch(batch, deterministic)])
 
-    def _loaded(self) -> _Trained:
+    def _loaded(self) -> TrainedPolicy:
         if self._trained is None:
             self._trained = self._load()
         return self._trained
@@ -294,7 +295,7 @@ class Training:
     def reset(self) -> None:
         """Begin new episodes, which makes a recurrent policy forget its hidden states."""
         if self._trained is not None:
-            self._trained.policy.reset()
+            self._trained.reset()
 
     def evaluate(
         self, episodes: int | None = None, checkpoint: str | None = None, seed: int | None = None
@@ -321,7 +322,8 @@ class Training:
         """Record videos of episodes, `.mp4` or `.gif`, by default `video.mp4` in the folder, and return their paths."""
         path = RunFolder(self.folder).checkpoint(checkpoint)
         target = os.path.join(self.folder, "video.mp4") if out is None else os.fspath(out)
-        return save_videos(self._pair(), target, episodes, path, self._seed, copy.deepcopy(self._model))[0]
+        how = {"load_path": path, "model": copy.deepcopy(self._model)}
+        return save_videos(self._pair(), target, episodes, self._seed, **how)[0]
 
     def export(self, out: Path | None = None, checkpoint: str | None = None) -> str:
         """Write the greedy policy as a network that needs nothing of this package, and return its path.
@@ -338,65 +340,39 @@ class Training:
             ImportError: the package onnx is not installed.
             ValueError: the suffix of `out` is not supported.
         """
-        from ding.entry.trained import export_policy
-
         path = os.path.join(self.folder, "policy.pt") if out is None else os.fspath(out)
-        trained = self._load(checkpoint=checkpoint)
-        export_policy(trained.policy, trained.spaces, trained.is_scaled, path, trained.bins, trained.turn)
+        export_policy(self._load(checkpoint), path)
         return path
 
-    def _load(self, envs: int = 1, checkpoint: str | None = None) -> _Trained:
+    def _load(self, checkpoint: str | None = None) -> TrainedPolicy:
+        main, create = self._pair()
+        for mode in ("collect", "eval"):
+            if "env_num" in main.policy.get(mode, {}):
+                main.policy[mode].env_num = self._envs
         path = RunFolder(self.folder).checkpoint(checkpoint)
-        return _Trained.of(path, self._pair(), self._seed, envs, copy.deepcopy(self._model))
+        return load_trained((main, create), path, self._seed, copy.deepcopy(self._model))
 
     def _pair(self) -> tuple[EasyDict, EasyDict]:
         return copy.deepcopy(self.config)
 
 
-class _Trained(NamedTuple):
-    """A trained policy, and the spaces of its env.
+def evaluate_run(
+    exp: Path,
+    n_episode: int | None = None,
+    checkpoint: str | None = None,
+    seed: int | None = None,
+    env: Any = None,
+    model: nn.Module | None = None,
+    device: Any = None,
+) -> EvalRecord:
+    """Evaluate the policy of a run; see `Training.load`.
 
-    Attributes:
-        spaces: the observation and the action space of the env.
-        turn: returns an observation of the env as the policy takes it, see `turn_images`.
-        is_scaled: whether the policy's actions, in [-1, 1], are mapped onto the bounds of the action space.
-        bins: the number of values that each real-valued action is chosen from, or None.
-        envs: the number of envs between which the policy can distinguish.
+    Args:
+        n_episode: the number of episodes; by default as in the run's evaluations.
+        seed: the seed of the envs; by default that of the run, which begins with the episodes of its first evaluation.
+        env, model, device: see `Training.load`.
     """
-
-    policy: TrainedPolicy
-    spaces: tuple[Any, Any]
-    turn: Callable[[Any], Any]
-    is_scaled: bool
-    bins: int | None
-    adapt: Callable[[Any], Any]
-    envs: int
-
-    @classmethod
-    def of(
-        cls, checkpoint: str, pair: tuple[EasyDict, EasyDict], seed: int, envs: int, model: nn.Module | None
-    ) -> _Trained:
-        main, create = pair
-        for mode in ("collect", "eval"):
-            if "env_num" in main.policy.get(mode, {}):
-                main.policy[mode].env_num = envs
-        policy = load_trained((main, create), checkpoint, seed, model)
-        is_gymnasium, is_scaled = create.env.get("type") == "gymnasium", bool(main.env.get("act_scale", False))
-        turns = bool(main.env.get("channels_first"))
-        if is_gymnasium and (turns or create.env_manager.get("type") not in _BATCH_MANAGERS):
-            spaces = _spaces({**policy.cfg.env, "channels_first": False})
-        else:
-            with policy.make_env() as env:
-                spaces = env.observation_space, env.simulator_action_space if is_gymnasium else env.action_space
-        if not is_gymnasium:  # its `step` takes what policies return
-            return cls(policy, spaces, _as_it_is, False, None, _as_it_is, envs)
-        bins = main.env.get("act_bins")
-        turn = partial(turn_images, space=spaces[0]) if turns else _as_it_is
-        return cls(policy, spaces, turn, is_scaled, bins, action_adapter(spaces[1], is_scaled, bins), envs)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
+    return Training.load(exp, env, model, device).evaluate(n_episode, checkpoint, seed)
 
 
 # From the arguments to the configs.
@@ -418,73 +394,171 @@ def _recipe(policy: str, section: Mapping[str, Any], choice: bool | str) -> Reci
     return recipe
 
 
-def _of_recipe(recipe: Recipe, section: dict[str, Any], num_envs: int | None) -> tuple[EasyDict, EasyDict]:
-    main, create = recipe.configs
-    for key in ("env_id", "kwargs", "evaluator_env_num"):
-        main.env.pop(key, None)
-    main.env.update(section)
-    if num_envs is not None:
-        if resolve_class("policy", create.policy).default_config().on_policy:  # as many steps of each env
-            main.policy.collect.n_sample = main.policy.collect.n_sample // main.env.collector_env_num * num_envs
-        main.env.collector_env_num = num_envs
-    return main, create
+class Draft:
+    """The two configs of a training in the making.
 
+    Attributes:
+        settings, defaults: those of the policy.
+    """
 
-def _of_policy(policy: str, section: dict[str, Any], num_envs: int | None) -> tuple[EasyDict, EasyDict]:
-    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
-    policy_cls = resolve_class("policy", create.policy, "policy")
-    defaults = policy_cls.default_config()
-    n_sample = defaults.get("collect", {}).get("n_sample")
-    if num_envs is None:
-        num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
-    main = EasyDict(
-        env={**section, "collector_env_num": num_envs, "n_evaluator_episode": _EPISODES}, policy={"collect": {}}
-    )
-    if "collect.n_episode" in settings_of(policy_cls):  # it learns from whole episodes
-        create.collector = EasyDict(type="episode", get_train_sample=True)
-        main.policy.collect.n_episode = num_envs
-    elif not n_sample:
-        main.policy.collect.n_sample = num_envs * _steps_between_updates(defaults)
-    return main, create
+    def __init__(self, main: EasyDict, create: EasyDict) -> None:
+        self.main, self.create = main, create
+        self._policy_cls = resolve_class("policy", create.policy, "policy")
+        self.settings, self.defaults = settings_of(self._policy_cls), self._policy_cls.default_config()
 
+    @classmethod
+    def of_recipe(cls, recipe: Recipe, section: dict[str, Any], num_envs: int | None) -> Draft:
+        """Return the configs of a recipe for the env of `section`."""
+        draft = cls(*recipe.configs)
+        env, collect = draft.main.env, draft.main.policy.collect
+        for key in ("env_id", "kwargs", "evaluator_env_num"):
+            env.pop(key, None)
+        env.update(section)
+        if num_envs is not None:
+            if draft.defaults.on_policy:  # as many steps of each env
+                collect.n_sample = collect.n_sample // env.collector_env_num * num_envs
+            env.collector_env_num = num_envs
+        return draft
 
-def _change(
-    pair: tuple[EasyDict, EasyDict], model: Any, config: Mapping[str, Any], settings: Mapping[str, Any]
-) -> None:
-    """Set what the caller of `train` has chosen: the model, values by dotted key, and values by name."""
-    main, _ = pair
-    layers = main.policy.get("model", {}).keys() - without_layers(main.policy.get("model", {})).keys()
-    before = {key: main.policy.model[key] for key in layers}
-    if model is not None:
-        _set_model(pair, model)
-    _merge(main, config)
-    change_by_name(pair, settings)
-    section = main.policy.get("model") or {}
-    if "net_arch" in section:  # it takes the place of the layers of the recipe
-        for key in layers:
-            if section.get(key) == before[key]:
-                del section[key]
-    if isinstance(model, nn.Module):
-        if section:
-            raise ConfigError(
-                f"policy.model.{next(iter(section))} has no effect, since model is a module; leave it out"
+    @classmethod
+    def of_policy(cls, policy: str, section: dict[str, Any], num_envs: int | None) -> Draft:
+        """Return configs for the env of `section`, with the defaults of the policy."""
+        types = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": policy}}
+        draft = cls(EasyDict(env=section, policy={"collect": {}}), EasyDict(types))
+        main, defaults = draft.main, draft.defaults
+        n_sample = defaults.get("collect", {}).get("n_sample")
+        if num_envs is None:
+            num_envs = _ENVS if defaults.on_policy else min(_ENVS, n_sample or 1)
+        main.env.update(collector_env_num=num_envs, n_evaluator_episode=_EPISODES)
+        if "collect.n_episode" in draft.settings:  # it learns from whole episodes
+            draft.create.collector = EasyDict(type="episode", get_train_sample=True)
+            main.policy.collect.n_episode = num_envs
+        elif not n_sample:
+            steps = _EPOCHS_STEPS if "epoch_per_collect" in defaults.learn else _UPDATE_STEPS
+            main.policy.collect.n_sample = num_envs * (steps if defaults.on_policy else 1)
+        return draft
+
+    def set_env(
+        self, env_manager: str | None, episodes: int | None, stop_value: float | None, normalize: bool | str
+    ) -> None:
+        """Set what the caller of `train` has chosen about the stepping of envs and the evaluation of the policy."""
+        env, manager = self.main.env, self.create.env_manager
+        is_plain = manager.type == "base" and "wrappers" not in env
+        if env_manager is not None:
+            manager.type = env_manager
+        elif is_plain and env.collector_env_num >= _VECTORISED and "env_id" in env:
+            import gymnasium
+
+            if gymnasium.spec(env.env_id).vector_entry_point is not None:
+                manager.type = "vector_env"
+        if episodes is not None:
+            env.n_evaluator_episode = episodes
+        if stop_value is not None:
+            env.stop_value = stop_value
+        parts = {True: ("norm_obs", "norm_reward"), False: (), "obs": ("norm_obs",), "reward": ("norm_reward",)}
+        if not isinstance(normalize, bool | str) or normalize not in parts:
+            raise ConfigError(f"normalize = {normalize!r} is not allowed; it must be True, False, 'obs' or 'reward'")
+        for key in parts[normalize]:
+            env[key] = EasyDict(use_norm=True)
+
+    def change(self, model: Any, config: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """Set what the caller of `train` has chosen: the model, values by dotted key, and values by name."""
+        main = self.main
+        layers = main.policy.get("model", {}).keys() - without_layers(main.policy.get("model", {})).keys()
+        before = {key: main.policy.model[key] for key in layers}
+        if model is not None:
+            main.policy.model = EasyDict(_model_section(model))
+            if isinstance(model, nn.Module) or "type" in main.policy.model:  # the caller's network keeps its weights
+                for path, value in (("learn.init_gains", None), ("learn.ppo_param_init", False)):
+                    if path in self.settings:
+                        put(main, f"policy.{path}", value)
+        _merge(main, config)
+        self.change_by_name(settings)
+        section = main.policy.get("model") or {}
+        if "net_arch" in section:  # it takes the place of the layers of the recipe
+            for key in layers:
+                if section.get(key) == before[key]:
+                    del section[key]
+        if isinstance(model, nn.Module):
+            if section:
+                raise ConfigError(
+                    f"policy.model.{next(iter(section))} has no effect, since model is a module; leave it out"
+                )
+            one_time_warning(
+                "model is a module, which the folder of the run cannot make again, so `ding eval` will not work and "
+                "Training.load(folder, model=...) needs it; a class, or a function that makes it, is saved by its name"
             )
-        one_time_warning(
-            "model is a module, which the folder of the run cannot make again, so `ding eval` will not work and "
-            "Training.load(folder, model=...) needs it; a class, or a function that makes it, is saved by its name"
-        )
 
+    def change_by_name(self, settings: Mapping[str, Any]) -> None:
+        """Set values of the main config by the names of their keys, or by names in other libraries; see `train`.
 
-def _set_model(pair: tuple[EasyDict, EasyDict], model: Any) -> None:
-    """Set `policy.model` to the argument `model` of `train`; the caller's own network keeps its weights."""
-    main, create = pair
-    main.policy.model = EasyDict(_model_section(model))
-    if isinstance(model, nn.Module) or "type" in main.policy.model:
-        known = settings_of(resolve_class("policy", create.policy))
-        initial = {"learn.init_gains": None, "learn.ppo_param_init": False}
-        for path, value in initial.items():
-            if path in known:
-                put(main, f"policy.{path}", value)
+        Raises:
+            ConfigError: see `train`.
+        """
+        if not settings:
+            return
+        main, known = self.main, self._known_keys()
+        for name, value in settings.items():
+            counts_each_env = name.lower() in _STEPS_PER_ENV
+            if counts_each_env and self.defaults.on_policy:
+                put(main, "policy.collect.n_sample", value * main.env.collector_env_num)
+                continue
+            for path in known.paths_meant_by("n_step" if counts_each_env else name):
+                put(main, path, value)
+                is_threshold = path in CLIPPING and value is not None and _CLIP_TYPE in known
+                if is_threshold and (value_at(main, _CLIP_TYPE) or self.defaults.learn.get("grad_clip_type")) is None:
+                    put(main, _CLIP_TYPE, "clip_norm")
+
+    def _known_keys(self) -> KnownKeys:
+        """Return the keys that the classes of a run read."""
+        compiled = compile_pair(self.main, with_command_mode(copy.deepcopy(self.create)))
+        known = KnownKeys()
+        for section, cls in compiled.known.classes.items():
+            if not (section.startswith("policy.other.replay_buffer") and self.defaults.on_policy):
+                known.add_class(section, cls)
+        known.add("policy.model.", dict.fromkeys(model_parameters(self._policy_cls, compiled.cfg), Setting()))
+        return known
+
+    def complete(self, parallel: bool) -> None:
+        """Set the values that follow from others and are not given."""
+        main, env, policy = self.main, self.main.env, self.main.policy
+        env.setdefault("evaluator_env_num", min(env.n_evaluator_episode, _EVALUATOR_ENVS))
+        if self.create.env_manager.type == "env_pool":  # gymnasium may not know its env
+            with PoolEnvManager(env_fn=[partial(GymnasiumEnv, cfg=env)]) as manager:
+                action_space = manager.simulator_action_space
+        else:
+            observation_space, action_space = spaces_of(env)
+            shown_spaces = (entries_of(observation_space) or {"": observation_space}).values()
+            is_unknown = value_at(main, "policy.model.obs_shape") is None and "channels_first" not in env
+            if is_unknown and any(map(has_channels_last, shown_spaces)):
+                env.channels_first = True
+        if is_bounded(action_space):
+            self._map_actions()
+        elif space_kind(action_space) == "Box" and issubclass(self._policy_cls, QActorCriticPolicy):
+            one_time_warning(
+                f"the action space {action_space} is not bounded, so {self.create.policy.type} acts within [-1, 1]; if "
+                "that is not what the env means, wrap it, so that its action_space has bounds"
+            )
+        if not parallel and self.defaults.on_policy and "collect.gae_lambda" in self.settings:
+            policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
+        command_cls = resolve_class("policy", with_command_mode(copy.deepcopy(self.create)).policy)
+        other = {**command_cls.default_config().get("other", {}), **policy.get("other", {})}
+        may_explore = command_cls.has_discrete_actions in (True, None)  # else for hybrid actions only, as DDPG
+        if may_explore and "other.eps.type" in settings_of(command_cls) and "eps" not in other:
+            put(main, "policy.other.eps", EasyDict(_EPSILON))
+        for mode, kind in (("collect", "collector"), ("eval", "evaluator")):
+            if f"{mode}.env_num" in self.settings:  # the policy keeps a state for each
+                policy.setdefault(mode, EasyDict()).setdefault("env_num", env[f"{kind}_env_num"])
+
+    def _map_actions(self) -> None:
+        """Have the env map the actions of the policy, in [-1, 1] or numbers of values, onto the bounds of its space."""
+        env = self.main.env
+        if "model.action_bins_per_branch" in self.settings:
+            model = self.main.policy.setdefault("model", EasyDict())
+            env.act_bins = model.setdefault("action_bins_per_branch", env.get("act_bins", _BINS))
+            env.pop("act_scale", None)
+        else:
+            env.setdefault("act_scale", True)
 
 
 def _model_section(model: Any) -> dict[str, Any]:
@@ -501,83 +575,6 @@ def _model_section(model: Any) -> dict[str, Any]:
             "module:name, a pair of it and a dict of its arguments, an nn.Module, or a dict of values of policy.model"
         )
     return {**arguments, "type": kind}
-
-
-def _set_env(
-    pair: tuple[EasyDict, EasyDict], env_manager: str | None, episodes: int | None, stop_value: float | None
-) -> None:
-    """Set what the caller has chosen about the stepping of envs and the evaluation of the policy."""
-    main, create = pair
-    is_plain = create.env_manager.type == "base" and "wrappers" not in main.env
-    if env_manager is not None:
-        create.env_manager.type = env_manager
-    elif is_plain and main.env.collector_env_num >= _VECTORISED and _has_vectorised_form(main.env):
-        create.env_manager.type = "vector_env"
-    if episodes is not None:
-        main.env.n_evaluator_episode = episodes
-    if stop_value is not None:
-        main.env.stop_value = stop_value
-
-
-def _set_normalization(env: EasyDict, normalize: bool | str) -> None:
-    parts = {True: ("norm_obs", "norm_reward"), False: (), "obs": ("norm_obs",), "reward": ("norm_reward",)}
-    if not isinstance(normalize, bool | str) or normalize not in parts:
-        raise ConfigError(f"normalize = {normalize!r} is not allowed; it must be True, False, 'obs' or 'reward'")
-    for key in parts[normalize]:
-        env[key] = EasyDict(use_norm=True)
-
-
-def _steps_between_updates(defaults: Mapping[str, Any]) -> int:
-    if not defaults["on_policy"]:
-        return 1
-    return _EPOCHS_STEPS if "epoch_per_collect" in defaults["learn"] else _UPDATE_STEPS
-
-
-def _name_of(section: Mapping[str, Any]) -> str:
-    return re.sub(r"[^\w.-]+", "_", GymnasiumSource.from_config(section).name)
-
-
-def _spaces(section: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the observation and the action space of the env itself."""
-    env = GymnasiumSource.from_config(section).make()
-    try:
-        return env.observation_space, env.action_space
-    finally:
-        env.close()
-
-
-def _pool_action_space(section: Mapping[str, Any]) -> Any:
-    """Return the action space of an env of EnvPool, which gymnasium may not know."""
-    with PoolEnvManager(env_fn=[partial(GymnasiumEnv, cfg=section)]) as manager:
-        return manager.simulator_action_space
-
-
-def _has_vectorised_form(section: Mapping[str, Any]) -> bool:
-    import gymnasium
-
-    return "env_id" in section and gymnasium.spec(section["env_id"]).vector_entry_point is not None
-
-
-def _known_keys(main: EasyDict, create: EasyDict) -> KnownKeys:
-    """Return the keys that the classes of a run read."""
-    policy_cls = resolve_class("policy", create.policy)
-    defaults = policy_cls.default_config()
-    collector = {"type": "sample", **(defaults.get("collect", {}).get("collector") or {})}
-    classes = {
-        "policy": policy_cls,
-        "env": resolve_class("env", create.env),
-        "env.manager": resolve_class("env_manager", create.env_manager),
-        "policy.learn.learner": BaseLearner,
-        "policy.collect.collector": resolve_class("collector", collector),
-        "policy.eval.evaluator": InteractionSerialEvaluator,
-    }
-    if not defaults.on_policy:
-        classes["policy.other.replay_buffer"] = resolve_class("replay_buffer", {"type": "advanced"})
-    known = KnownKeys()
-    for section, cls in classes.items():
-        known.add_class(section, cls)
-    known.add_model(model_parameters(main, create))
-    return known
 
 
 def _merge(main: EasyDict, config: Any, section: str = "") -> None:
@@ -599,92 +596,17 @@ def _merge(main: EasyDict, config: Any, section: str = "") -> None:
             put(main, key, value)
 
 
-def change_by_name(pair: tuple[EasyDict, EasyDict], settings: Mapping[str, Any]) -> None:
-    """Set values of the main config by the names of their keys, or by names in other libraries; see `train`.
-
-    Raises:
-        ConfigError: see `train`.
-    """
-    main, create = pair
-    if not settings:
-        return
-    known = _known_keys(main, create)
-    defaults = resolve_class("policy", create.policy).default_config()
-    for name, value in settings.items():
-        if name.lower() in _STEPS_PER_ENV and defaults.on_policy:
-            put(main, "policy.collect.n_sample", value * main.env.collector_env_num)
-            continue
-        for path in known.paths_meant_by("n_step" if name.lower() in _STEPS_PER_ENV else name):
-            put(main, path, value)
-            is_threshold = path in CLIPPING and value is not None and _CLIP_TYPE in known
-            if is_threshold and (value_at(main, _CLIP_TYPE) or defaults.learn.get("grad_clip_type")) is None:
-                put(main, _CLIP_TYPE, "clip_norm")
-
-
-def _refuse_serial_only(before: EasyDict, main: EasyDict, network: nn.Module | None) -> None:
-    """Check that the caller has changed no setting that only serial pipelines read, and has given no module."""
+def _experiment(pair: tuple[EasyDict, EasyDict], network: nn.Module | None, seed: int) -> Experiment:
+    rounds_for(*pair)  # refuses policies that learn from experts or data sets
+    experiment = Experiment.from_config(pair, seed, model=network, strict_config=True)
     if network is not None:
-        raise ConfigError(
-            "model is a module, which other processes cannot make; give its class, or a function that makes it, with "
-            "its arguments if any as a pair (class, dict of arguments)"
-        )
-    for path, instead in _SERIAL_ONLY.items():
-        if value_at(main, path) != value_at(before, path):
-            raise ConfigError(f"{path} has no effect on parallel training: {instead}; leave it out")
+        with contextlib.suppress(ConfigError):  # what policies read of a model: the kind of actions, and their shape
+            experiment.complete_model()
+    return experiment
 
 
-def _complete(pair: tuple[EasyDict, EasyDict], parallel: bool) -> None:
-    """Set the values that follow from others and are not given."""
-    main, create = pair
-    main.env.setdefault("evaluator_env_num", min(main.env.n_evaluator_episode, _EVALUATOR_ENVS))
-    policy_cls = resolve_class("policy", create.policy)
-    known = settings_of(policy_cls)
-    if create.env_manager.type == "env_pool":
-        action_space = _pool_action_space(main.env)
-    else:
-        observation_space, action_space = _spaces(main.env)
-        if value_at(main, "policy.model.obs_shape") is None:
-            _turn_images(main.env, observation_space)
-    if is_bounded(action_space):
-        _map_actions(main, known)
-    elif space_kind(action_space) == "Box" and issubclass(policy_cls, QActorCriticPolicy):
-        one_time_warning(
-            f"the action space {action_space} is not bounded, so {create.policy.type} acts within [-1, 1]; if that is "
-            "not what the env means, wrap it, so that its action_space has bounds"
-        )
-    if not parallel and policy_cls.default_config().on_policy and "collect.gae_lambda" in known:
-        main.policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
-    command_cls = resolve_class("policy", with_command_mode(copy.deepcopy(create)).policy)
-    other = {**command_cls.default_config().get("other", {}), **main.policy.get("other", {})}
-    may_explore = command_cls.has_discrete_actions in (True, None)  # else for hybrid actions only, as DDPG
-    if may_explore and "other.eps.type" in settings_of(command_cls) and "eps" not in other:
-        put(main, "policy.other.eps", EasyDict(_EPSILON))
-    for mode, kind in (("collect", "collector"), ("eval", "evaluator")):
-        if f"{mode}.env_num" in known:  # the policy keeps a state for each
-            main.policy.setdefault(mode, EasyDict()).setdefault("env_num", main.env[f"{kind}_env_num"])
-
-
-def _map_actions(main: EasyDict, known: Mapping[str, Any]) -> None:
-    """Have the env map the actions of the policy, in [-1, 1] or numbers of values, onto the bounds of its space."""
-    if "model.action_bins_per_branch" in known:
-        model = main.policy.setdefault("model", EasyDict())
-        main.env.act_bins = model.setdefault("action_bins_per_branch", main.env.get("act_bins", _BINS))
-        main.env.pop("act_scale", None)
-    else:
-        main.env.setdefault("act_scale", True)
-
-
-def _turn_images(env: EasyDict, space: Any) -> None:
-    """Have the env show its images with their channels first, if they are last."""
-    if "channels_first" not in env and any(map(has_channels_last, (entries_of(space) or {"": space}).values())):
-        env.channels_first = True
-
-
-def _run(pair: tuple[EasyDict, EasyDict], parallel: bool | int, how: dict[str, Any]) -> str:
-    """Train, and return the folder of the run."""
-    if not parallel:
-        run = pipeline_for(*pair)(copy.deepcopy(pair), **how, evaluates_end=True)
-        return str(run.cfg.exp_name)
+def _run_parallel(pair: tuple[EasyDict, EasyDict], parallel: bool | int, **how: Any) -> str:
+    """Train in parallel, and return the folder of the run."""
     from ding.entry.parallel_run import run_parallel
 
     main, create = copy.deepcopy(pair)
@@ -695,5 +617,11 @@ def _run(pair: tuple[EasyDict, EasyDict], parallel: bool | int, how: dict[str, A
     tasks = "policy.other.commander.collector_task_space"
     if value_at(main, tasks) is None:
         put(main, tasks, collector.get("collector_num", 1))
-    outcome = run_parallel((main, with_command_mode(create), EasyDict(coordinator={})), **how, evaluates_end=True)
+    interval, policy = "policy.other.commander.eval_interval_env_step", resolve_class("policy", create.policy)
+    cfg = EasyDict(deep_merge_dicts(policy.default_config(), main.policy))
+    freq, updates = value_at(cfg, "eval.evaluator.eval_freq"), cfg.learn.get("update_per_collect")
+    if value_at(main, interval) is None and freq and updates and cfg.collect.get("n_sample"):
+        # As often as a serial run, which counts iterations.
+        put(main, interval, math.ceil(freq * cfg.collect.n_sample / updates))
+    outcome = run_parallel((main, create, EasyDict(coordinator={})), **how)
     return str(outcome.cfg.main.exp_name)

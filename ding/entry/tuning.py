@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
-import logging
 import math
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from easydict import EasyDict
 
 from ding.config.read import put, read_config, read_config_directly, read_value
 from ding.config.save import save_pair
+from ding.entry.experiment import run_pipeline
 from ding.entry.progress import say
 from ding.entry.run_folder import Path, RunFolder
-from ding.entry.serial_entry import pipeline_for
-from ding.entry.training import Training, train
+from ding.entry.serial_entry import rounds_for
+from ding.entry.training import train
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
@@ -29,12 +31,11 @@ from ding.utils.import_helper import missing_package
 SPACE = "search_space"  # in a config file
 _STUDY, _JOURNAL, _CONFIG, _PLOT = "tune", "study.log", "best_config.py", "tuning.png"
 _WARM_UP = 5  # number of trials that are not pruned
-_REFUSED = 3  # if this number of first trials have settings that are not allowed, the study ends
 _FORMS = "a list of choices that JSON can hold, or (low, high) or (low, high, 'log') for numbers"
 
 Report = Callable[[int, float], bool | None]
-# Trains with these values and this seed in a folder, and reports each evaluation; returns the folder and the configs.
-Train = Callable[[Mapping[str, Any], int, str, Report | None], tuple[str, tuple[Any, Any]]]
+# Trains with these values and this seed in a folder, reports each evaluation, and returns the folder of the run.
+Train = Callable[[Mapping[str, Any], int, str, Report | None], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,7 @@ def tune(
         how: further arguments of `train`, such as `env_steps`.
 
     Raises:
-        ConfigError: a range is not allowed, the settings of the first three trials are not, or the study in the folder
-            searches in another space.
+        ConfigError: a range is not allowed, or the settings of all trials are not.
         FloatingPointError: all trials have diverged.
         ImportError: the package optuna is not installed.
 
@@ -98,12 +98,11 @@ def tune(
         {'learning_rate': 0.0021}
     """
 
-    def run(values: Mapping[str, Any], seed: int, path: str, report: Report | None) -> tuple[str, tuple[Any, Any]]:
+    def run(values: Mapping[str, Any], seed: int, path: str, report: Report | None) -> str:
         named = {name: value for name, value in values.items() if "." not in name}
         config = {**(how.get("config") or {}), **{key: value for key, value in values.items() if "." in key}}
         given = {**how, **named, "config": config, "seed": seed, "folder": path}
-        training: Training = train(policy, env, on_evaluation=report, **given)
-        return training.folder, training.config
+        return train(policy, env, on_evaluation=report, **given).folder
 
     return _search(run, search, trials, seeds, f"tune_{policy}" if folder is None else os.fspath(folder), prune)
 
@@ -130,13 +129,12 @@ def tune_config(
     main, create = map(EasyDict, read_config(path))
     space = {**read_config_directly(path).get(SPACE, {}), **search}
 
-    def run(values: Mapping[str, Any], seed: int, exp: str, report: Report | None) -> tuple[str, tuple[Any, Any]]:
+    def run(values: Mapping[str, Any], seed: int, exp: str, report: Report | None) -> str:
         pair = EasyDict(copy.deepcopy(main)), EasyDict(copy.deepcopy(create))
         for key, value in {**(settings or {}), **values, "exp_name": exp}.items():
             put(pair[0], key, value)
-        train_with = pipeline_for(*pair)
-        done = train_with(pair, seed=seed, **limits, strict_config=True, on_evaluation=report)
-        return str(done.cfg.exp_name), pair
+        done = run_pipeline(rounds_for(*pair), pair, seed=seed, **limits, strict_config=True, on_evaluation=report)
+        return str(done.cfg.exp_name)
 
     name = f"tune_{main.get('exp_name', create.policy.type)}"
     return _search(run, space, trials, seeds, name if folder is None else os.fspath(folder), prune)
@@ -167,12 +165,13 @@ def _search(
     run: Train, space: Mapping[str, Any], trials: int, seeds: Sequence[int], folder: str, prune: bool
 ) -> Tuning:
     optuna = _optuna()
-    _check(space)
-    if trials < 1 or not seeds:
-        raise ConfigError(f"trials = {trials!r} and seeds = {seeds!r} are not allowed; each must be at least one")
+    if not space or trials < 1 or not seeds:
+        raise ConfigError(
+            f"search = {space!r}, trials = {trials!r} and seeds = {seeds!r} are not allowed: there is nothing to search"
+        )
+    suggestions = {name: _suggestion(name, spec) for name, spec in space.items()}
     os.makedirs(folder, exist_ok=True)
-    journal = optuna.storages.journal
-    storage = optuna.storages.JournalStorage(journal.JournalFileBackend(os.path.join(folder, _JOURNAL)))
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(os.path.join(folder, _JOURNAL)))
     study = optuna.create_study(
         storage=storage,
         study_name=_STUDY,
@@ -180,39 +179,50 @@ def _search(
         direction="maximize",
         pruner=optuna.pruners.MedianPruner(_WARM_UP) if prune else optuna.pruners.NopPruner(),
     )
-    _check_same(study, space, folder)
-    refused = 0
-    while len(_finished(optuna, study)) < trials:
-        failure = _try(optuna, study, run, space, seeds, folder)
-        refused = refused + 1 if isinstance(failure, ConfigError) else 0
-        if failure is not None and refused == min(_REFUSED, trials) == len(study.trials):
-            optuna.delete_study(study_name=_STUDY, storage=storage)  # the space may be corrected
-            raise failure
-    finished = _finished(optuna, study)
-    if not study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)):
-        raise FloatingPointError(
-            f"none of the {len(finished)} trials in {folder} has reached a mean return: their losses or returns are "
-            "NaN, or their settings are not allowed"
-        )
-    best = study.best_trial
-    config = os.path.join(folder, _CONFIG)
+    refused: list[ConfigError] = []
+
+    def value_of(trial: Any) -> float:
+        # By its number, so that neither a study that continues nor two processes that begin together draw anything
+        # twice.
+        study.sampler = optuna.samplers.TPESampler(seed=int(seeds[0]) + trial.number)
+        values = {name: suggest(trial) for name, suggest in suggestions.items()}
+        say(f"Trial {trial.number}: {values}")
+        try:
+            return _try(trial, optuna.TrialPruned, partial(run, values), seeds, folder)
+        except ConfigError as e:
+            refused.append(e)
+            raise
+
+    states = optuna.trial.TrialState
+    ended = states.COMPLETE, states.PRUNED, states.FAIL
+    if len(study.get_trials(states=ended)) < trials:
+        enough = optuna.study.MaxTrialsCallback(trials, states=ended)
+        study.optimize(value_of, callbacks=[enough], catch=(FloatingPointError, ConfigError))
+    finished = study.get_trials(states=ended)
+    if not study.get_trials(states=(states.COMPLETE,)):
+        optuna.delete_study(study_name=_STUDY, storage=storage)  # the space may be corrected
+        none = f"none of the {len(finished)} trials in {folder} has reached a mean return: losses or returns are NaN"
+        raise refused[-1] if refused else FloatingPointError(none)
+    best, config = study.best_trial, os.path.join(folder, _CONFIG)
+    main, create = RunFolder(_place(folder, best.number, seeds[0])).configs()
+    main.exp_name = f"{os.path.basename(os.path.normpath(folder))}_best"
+    save_pair(main, create, config)
     _draw(finished, space, os.path.join(folder, _PLOT))
     say(f"The best of {len(finished)} trials: mean return {best.value:.1f} with {best.params}. Config: {config}")
     return Tuning(folder, dict(best.params), float(best.value), config, len(finished))
 
 
-def _try(
-    optuna: Any, study: Any, run: Train, space: Mapping[str, Any], seeds: Sequence[int], folder: str
-) -> Exception | None:
-    """Train with the values of a new trial, report the result to the study, and return the error of one that failed."""
-    trial = study.ask()
-    # By its number, so that neither a study that continues nor two processes that begin together draw anything twice.
-    study.sampler = optuna.samplers.TPESampler(seed=int(seeds[0]) + trial.number)
-    values = {name: _suggest(trial, name, spec) for name, spec in space.items()}
-    say(f"Trial {trial.number}: {values}")
-    is_pruned, reached = False, []
-    pair: Any = None
+def _place(folder: str, trial: int, seed: int) -> str:
+    return os.path.join(folder, f"trial_{trial:03}", f"seed{seed}")
 
+
+def _try(trial: Any, pruned: type[Exception], run: Callable[..., str], seeds: Sequence[int], folder: str) -> float:
+    """Return the mean return of a trial over the seeds, NaN if one has none.
+
+    Raises:
+        Exception: `pruned`, if the trial has ended early.
+    """
+    is_pruned = False
     evaluations = itertools.count()
 
     def report(env_steps: int, mean_return: float) -> bool:
@@ -223,100 +233,34 @@ def _try(
             is_pruned = trial.should_prune()
         return is_pruned
 
+    reached = []
     for seed in seeds:
-        place = os.path.join(folder, f"trial_{trial.number:03}", f"seed{seed}")
-        try:
-            run_folder, pair = run(values, seed, place, report if seed == seeds[0] else None)
-        except Exception as e:  # the study must know of the end of a trial
-            _fail(optuna, study, trial, e)
-            if not isinstance(e, FloatingPointError | ConfigError):  # a learning rate that is too high; a bad choice
-                raise
-            return e
+        run_folder = run(seed, _place(folder, trial.number, seed), report if seed == seeds[0] else None)
         if is_pruned:
-            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-            return None
+            raise pruned
         reached.append(RunFolder(run_folder).result()["eval_value"])
-    if None in reached or not np.isfinite(reached).all():
-        _fail(optuna, study, trial, f"its mean returns are {reached}")
-        return None
-    study.tell(trial, float(np.mean(reached)))
-    if study.best_trial.number == trial.number:
-        main, create = pair
-        main.exp_name = f"{os.path.basename(os.path.normpath(folder))}_best"
-        save_pair(main, create, os.path.join(folder, _CONFIG))
-    return None
+    return float(np.mean(np.array(reached, np.float64)))  # None is NaN there
 
 
-def _fail(optuna: Any, study: Any, trial: Any, reason: object) -> None:
-    study.tell(trial, state=optuna.trial.TrialState.FAIL)
-    logging.getLogger("ding").warning("trial %d fails: %s", trial.number, reason)
-
-
-def _check_same(study: Any, space: Mapping[str, Any], folder: str) -> None:
-    """Check that earlier trials have drawn from this space, or from other ranges of the same kinds.
+def _suggestion(name: str, spec: Any) -> Callable[[Any], Any]:
+    """Return a function that draws a value of the setting `name` for a trial.
 
     Raises:
-        ConfigError: they have drawn from another space.
+        ConfigError: `spec` is no range or list of choices.
     """
-    kinds = {name: _choices(spec) if isinstance(spec, list) else _kind(spec) for name, spec in space.items()}
-    before = study.user_attrs.get(SPACE, kinds)
-    if before != kinds:
-        raise ConfigError(
-            f"the study in {folder} searches {before}, and this one {kinds}: give another folder, or delete that one"
-        )
-    study.set_user_attr(SPACE, kinds)
-
-
-def _choices(spec: list[Any]) -> list[Any]:
-    """Return the choices in the form in which the file of a study returns them."""
-    choices: list[Any] = json.loads(json.dumps(spec))
-    return choices
-
-
-def _kind(spec: tuple[Any, ...]) -> str:
-    low, high, *log = spec
-    return " ".join(["int" if isinstance(low, int) and isinstance(high, int) else "float", *log])
-
-
-def _finished(optuna: Any, study: Any) -> list[Any]:
-    states = optuna.trial.TrialState
-    trials: list[Any] = study.get_trials(states=(states.COMPLETE, states.PRUNED, states.FAIL))
-    return trials
-
-
-def _suggest(trial: Any, name: str, spec: Any) -> Any:
-    if isinstance(spec, list):
-        return trial.suggest_categorical(name, _choices(spec))
-    low, high, *log = spec
-    suggest = trial.suggest_int if _kind(spec).startswith("int") else trial.suggest_float
-    return suggest(name, low, high, log=bool(log))
-
-
-def _check(space: Mapping[str, Any]) -> None:
-    if not space:
-        raise ConfigError(f"there is nothing to search: give names with {_FORMS}")
-    for name, spec in space.items():
-        if not (isinstance(spec, list) and spec and _is_json(spec)) and not _is_range(spec):
-            raise ConfigError(
-                f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}, with low < high, and 0 < low for "
-                "'log'"
-            )
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _is_range(spec: Any) -> bool:
-    if not isinstance(spec, tuple) or len(spec) not in (2, 3):
-        return False
-    low, high, *log = spec
-    are_numbers = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in (low, high))
-    return are_numbers and low < high and (not log or (log == ["log"] and low > 0))
+    if isinstance(spec, list) and spec:
+        with contextlib.suppress(TypeError, ValueError):
+            choices = json.loads(json.dumps(spec))  # in the form in which the file of a study returns them
+            return lambda trial: trial.suggest_categorical(name, choices)
+    if isinstance(spec, tuple) and len(spec) in (2, 3):
+        low, high, *log = spec
+        kinds = {type(low), type(high)}
+        if kinds <= {int, float} and low < high and (not log or (log == ["log"] and low > 0)):
+            suggest = "suggest_int" if kinds == {int} else "suggest_float"
+            return lambda trial: getattr(trial, suggest)(name, low, high, log=bool(log))
+    raise ConfigError(
+        f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}, with low < high, and 0 < low for 'log'"
+    )
 
 
 def _optuna() -> Any:
@@ -331,13 +275,9 @@ def _optuna() -> Any:
 
 
 def _draw(trials: Sequence[Any], space: Mapping[str, Any], path: str) -> None:
-    """Draw the value of each trial, and the values by each setting, if matplotlib is installed.
-
-    A setting that is searched on a logarithmic scale has such an axis.
-    """
+    """Draw the value of each trial, and the values by each setting, if matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
-        from matplotlib.ticker import NullFormatter
     except ImportError:
         say("No plot: drawing needs the extra [plot] of ding.")
         return
@@ -345,25 +285,13 @@ def _draw(trials: Sequence[Any], space: Mapping[str, Any], path: str) -> None:
     values = [trial.value for trial in done]
     figure = Figure(figsize=(4 * (len(space) + 1), 3.5), layout="constrained")
     first, *others = np.atleast_1d(figure.subplots(1, len(space) + 1, sharey=True))
-    first.plot([trial.number for trial in done], values, "o", label="trials")
+    first.plot([trial.number for trial in done], values, "o")
     first.step([trial.number for trial in done], np.maximum.accumulate(values), where="post", label="best so far")
-    first.set_xlabel("trial")
-    first.set_ylabel("mean return")
-    first.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))  # above the axes
+    first.set(xlabel="trial", ylabel="mean return")
+    first.legend(frameon=False)
     for axes, (name, spec) in zip(others, space.items(), strict=True):
         there = [(trial.params[name], trial.value) for trial in done if name in trial.params]
-        if isinstance(spec, list):
-            choices = [str(choice) for choice in _choices(spec)]
-            axes.plot([choices.index(str(x)) for x, _ in there], [y for _, y in there], "o", clip_on=False)
-            axes.set_xticks(range(len(choices)), choices)
-        else:
-            numbers = [x for x, _ in there]
-            axes.plot(numbers, [y for _, y in there], "o", clip_on=False)
-            if len(spec) == 3:
-                axes.set_xscale("log")
-                axes.xaxis.set_minor_formatter(NullFormatter())
-            ends = [*spec[:2], *numbers]  # a study may continue with another range
-            axes.set_xlim(min(ends), max(ends))
-        axes.set_xlabel(name)
+        axes.plot([str(x) if isinstance(spec, list) else x for x, _ in there], [y for _, y in there], "o")
+        axes.set(xlabel=name, xscale="log" if "log" in spec else "linear")
     with atomic_write(path, "wb") as f:
         figure.savefig(f, format="png", dpi=120)

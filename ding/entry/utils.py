@@ -82,17 +82,8 @@ class AccMetric(IMetric):
     """
 
     def eval(self, inputs: dict[str, Any], label: torch.Tensor) -> dict[str, Any]:
-        """Return the share of the labels [B, *shape] that equal `inputs['logit']` [B, N, *shape] summed over N.
-
-        Raises:
-            ValueError: the shapes do not fit.
-        """
-        named = inputs["logit"].sum(dim=1)
-        if named.shape != label.shape:
-            raise ValueError(
-                f"logit of shape {tuple(inputs['logit'].shape)} does not fit labels of shape {tuple(label.shape)}"
-            )
-        return {"Acc": (named == label).float().mean().item()}
+        """Return the share of the labels [B, *shape] that equal `inputs['logit']` [B, N, *shape] summed over N."""
+        return {"Acc": (inputs["logit"].sum(dim=1) == label).float().mean().item()}
 
     def reduce_mean(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the unweighted mean accuracy of the batches."""

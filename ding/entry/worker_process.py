@@ -1,12 +1,10 @@
 """A worker of parallel training in a process of its own: the code in that process, and its handle in the parent.
 
-Each worker has a *fork server*, a process without threads, which the caller starts before it has threads itself. The
-fork server forks the worker, reports its end, and forks it again on request, always from the same initial state. A
-fork server that has ended is replaced by a new interpreter, as a process with threads cannot fork safely. Where a
-process has asked CUDA anything, new interpreters take the place of forks, which could not use CUDA.
+The first process of a worker is forked from the caller, which has no threads then, where that is possible. Later ones
+are new interpreters, as a process with threads cannot fork safely; so they are where a process has asked CUDA anything.
 
 Child processes of a dead worker, such as those of its envs, may hold its pipes open. So the end of a process is
-detected by its descriptor, never by the end of a pipe, and messages are datagrams, which arrive whole or not at all.
+detected by its descriptor, never by the end of a pipe.
 """
 
 from __future__ import annotations
@@ -18,17 +16,14 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
-import sys
 import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection
 from time import time
-from types import FrameType
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
@@ -37,10 +32,9 @@ from ding.utils.child_helper import (
     ProcessEnd,
     ProcessEvent,
     be_killed_with,
-    descriptor_of,
-    forget_secrets,
+    deferred_signals,
+    from_lasting_thread,
     reset_inherited,
-    without_secrets,
 )
 from ding.utils.default_helper import derive_seed, set_pkg_seed
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
@@ -57,13 +51,8 @@ CLOSE_S = 5.0
 _LOOK_S, _STALL_S = 2.0, 10.0
 # How long a killed process may take to die, which is longer while it waits for a disk or a driver.
 KILL_S = 5.0
-# How much longer than its worker the fork server may take to end.
-_SERVER_S = 2.0
-# The size of a datagram; only the end of a longer traceback is sent.
-_MAX_BYTES = 1 << 16
+# Only the end of a longer traceback is sent.
 _MAX_TEXT = 10_000
-# The exit code of a fork server that had to kill its worker when it was closed.
-_LATE = 75
 # Marks a new interpreter until its main module is imported; see `refuse_in_main_of_worker`.
 _MARK = "DING_STARTS_A_WORKER"
 
@@ -131,15 +120,17 @@ class WorkerPlan:
 
 
 class WorkerProcess:
-    """The process of a worker, which can be started, and restarted if it has died, without threads.
+    """The process of a worker, which can be started, and restarted if it has died.
+
+    It is killed as soon as this process ends, and all that it has started is killed when it ends.
 
     Args:
-        start_method: how the fork server starts: 'fork', 'spawn' or 'forkserver'. None stands for 'fork' if the system
-            has it and this process has asked CUDA nothing, else for 'spawn'.
+        start_method: how the first process starts: 'fork', 'spawn' or 'forkserver'. None stands for 'fork' if the
+            system has it and this process has asked CUDA nothing, else for 'spawn'.
 
     Attributes:
         name: the worker's name.
-        start_method: start method of the fork server.
+        start_method: start method of the first process.
         pid: process id of the worker; None until it has reported.
         port: the port at which it accepts tasks; None until it has reported.
 
@@ -150,6 +141,7 @@ class WorkerProcess:
         ...     close_event.wait()
         >>> worker = WorkerProcess(WorkerPlan("collector0", run, EasyDict(), seed=0), "fork")
         >>> worker.start()
+        >>> from multiprocessing.connection import wait
         >>> while not worker.read():
         ...     ready = wait(worker.sources, timeout=60)
         >>> worker.port
@@ -166,31 +158,35 @@ class WorkerProcess:
         self.start_method = start_method or default_start_method()
         self._plan, self._failure = plan, ""
         self._life = 0  # how often the worker was restarted
-        self._has_reported = self._is_over = False  # the fork server: whether its worker has been up, whether it ended
+        self._is_over = False
         self._finalizer: Any = None
 
     def start(self) -> None:
         """Start the process; it reports later that the worker accepts tasks."""
-        self._start_server(self.start_method)
+        self._start(self.start_method)
 
-    def _start_server(self, method: str) -> None:
-        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    def start_again(self) -> None:
+        """Restart the worker after it has died, in a new interpreter; it reports as it did after `start`."""
+        self._life += 1
+        self._finalizer.detach()
+        _release(self._process, self._end, self._reports)
+        self._start("spawn" if self.start_method == "fork" else self.start_method)
+
+    @deferred_signals()  # until `_finish` would end the process
+    def _start(self, method: str) -> None:
+        context: Any = multiprocessing.get_context(method)
+        reports, theirs = context.Pipe(duplex=False)
         with theirs, contextlib.ExitStack() as on_error:
-            on_error.callback(channel.close)
-            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_BYTES)
-            ends = _Ends(theirs, self.start_event, self.close_event)
-            context: Any = multiprocessing.get_context(method)
-            args = self._plan, ends, os.getpid(), self._life, method
-            server = context.Process(target=_serve_forks, args=args, name=f"fork_server_{self.name}")
+            on_error.callback(reports.close)
+            args = self._plan, theirs, self.start_event, self.close_event, os.getpid(), self._life
+            process = context.Process(target=_work, args=args, name=self.name)
             with _starting(method):
-                server.start()
+                from_lasting_thread(process.start)
             on_error.pop_all()
-        self._server: Any = server
-        self._end, self._channel = ProcessEnd(server), channel
-        self._has_reported = self._is_over = False
+        self._process, self._end, self._reports = process, ProcessEnd(process), reports
+        self._failure, self._is_over = "", False
         # Runs before the exit handler of multiprocessing, which would wait for the process.
-        handles = self._server, self._end, self._channel
-        self._finalizer = weakref.finalize(self, _finish, *handles, self.close_event, self._plan)
+        self._finalizer = weakref.finalize(self, _finish, process, self._end, reports, self.close_event, self._plan)
 
     @property
     def is_started(self) -> bool:
@@ -200,85 +196,50 @@ class WorkerProcess:
     @property
     def sources(self) -> list[Any]:
         """The objects for `multiprocessing.connection.wait`, readable when there is a message for `read`."""
-        return [] if self._is_over or not self.is_started else [self._channel, self._end.descriptor]
-
-    @property
-    def server_pid(self) -> int:
-        """The process id of the fork server."""
-        pid: int = self._server.pid
-        return pid
+        return [] if self._is_over or not self.is_started else [self._reports, self._end.descriptor]
 
     @property
     def exitcode(self) -> int | None:
-        """The exit code of the fork server; None while it runs."""
-        code: int | None = self._server.exitcode
+        """The exit code of the process; None while it runs."""
+        code: int | None = self._process.exitcode
         return code
 
     def is_alive(self) -> bool:
-        """Return whether the fork server runs."""
-        return bool(self._server.is_alive())
+        """Return whether the process runs."""
+        return bool(self._process.is_alive())
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the fork server to end."""
+        """Wait for the process to end."""
         self._end.wait(timeout)
 
     def terminate(self) -> None:
-        """Terminate fork server and worker at once."""
-        self._server.terminate()
-
-    def read(self) -> Started | Ended | None:
-        """Read messages without waiting, and return the first event of a start or end of the worker, if any."""
-        has_ended = self._end.wait(0)
-        while (told := _receive(self._channel)) is not None:
-            if "port" in told:
-                self.pid, self.port, self._failure, self._has_reported = told["pid"], told["port"], "", True
-                return Started(self.name, told["port"])
-            self._failure = told.get("failure", self._failure)
-            if "exitcode" in told:
-                return self._ended(WorkerDied(self.name, told["exitcode"], self._failure))
-        if not has_ended:
-            return None
-        self._kill_rest()
-        self._is_over = True
-        return self._ended(WorkerDied(self.name, self.exitcode, text=self._how_server_ended()))
-
-    def _ended(self, error: WorkerDied) -> Ended:
-        self.pid = self.port = None
-        return Ended(self.name, error)
-
-    def _how_server_ended(self) -> str:
-        text = f"the fork server of {self.name} {_how(self.exitcode)}"
-        if self._has_reported:
-            return text
-        return f"{text}, before {self.name} had started: see its output, which says why if it could not be set up"
-
-    def start_again(self) -> None:
-        """Restart the worker after it has died; it reports as it did after `start`.
-
-        Raises:
-            WorkerDied: the fork server has ended, and cannot be replaced.
-        """
-        self._life += 1
-        if self.is_alive():
-            self._order({"again": self._life})
-            return
-        text = self._how_server_ended()
-        self._finalizer.detach()
-        self._finalizer = None
-        _release(self._server, self._end, self._channel)
-        try:
-            self._start_server("spawn")
-        except Exception as e:  # such as a config that cannot be pickled
-            raise WorkerDied(self.name, None, text=f"{text}; without it {self.name} cannot restart: {e!r}") from e
+        """Terminate the process at once."""
+        self._process.terminate()
 
     def kill(self) -> None:
-        """Kill the worker whose `pid` is known, or the one that is starting; `read` then reports its death."""
-        self._order({"kill": self.pid})
+        """Kill the process; `read` then reports its death."""
+        self._process.kill()
 
-    def _order(self, order: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # a dead fork server is detected elsewhere
-            _send(self._channel, order, socket.MSG_DONTWAIT)
-        _wake_up(self._server)
+    def read(self) -> Started | Ended | None:
+        """Read messages without waiting, and return the start or the end of the worker, if it has come."""
+        has_ended = self._end.wait(0)
+        with contextlib.suppress(EOFError):
+            while self._reports.poll():
+                told = json.loads(self._reports.recv_bytes())
+                if "port" in told:
+                    self.pid, self.port = self._process.pid, told["port"]
+                    return Started(self.name, told["port"])
+                self._failure = told["failure"]
+        if not has_ended:
+            return None
+        _signal_group(self._process.pid, signal.SIGKILL)
+        text = ""
+        if self.port is None and not self._failure and self.exitcode:
+            how = f"{_how(self.exitcode)} before it had started"
+            text = f"the process of {self.name} {how}: see its output, which says why if it could not be set up"
+        self.pid = self.port = None
+        self._is_over = True
+        return Ended(self.name, WorkerDied(self.name, self.exitcode, self._failure, text))
 
     def close(self) -> bool:
         """End the worker gracefully, or by force if it takes too long; return whether it has ended by itself.
@@ -286,22 +247,15 @@ class WorkerProcess:
         This method is idempotent, and bounded in time unless a checkpoint is being written.
         """
         outcome = None if self._finalizer is None else self._finalizer()
-        if outcome is False:
-            self._kill_rest()
         return outcome is not False
-
-    def _kill_rest(self) -> None:
-        """Kill the worker's process group in place of its fork server, which has ended."""
-        if self.pid is not None:
-            _signal_group(self.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager
 def _starting(method: str) -> Iterator[None]:
-    """Prepare the start of a fork server in the `with` block."""
-    with without_secrets(), contextlib.ExitStack() as stack:
+    """Prepare the start of a process in the `with` block."""
+    with contextlib.ExitStack() as stack:
         if method == "fork":
-            # `reset_inherited` undoes what could harm a forked process; the fork server computes nothing.
+            # `reset_inherited` undoes what could harm a forked process.
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
         else:
@@ -323,24 +277,24 @@ def refuse_in_main_of_worker() -> None:
         )
 
 
-def _finish(server: Any, end: ProcessEnd, channel: socket.socket, close_event: ProcessEvent, plan: WorkerPlan) -> bool:
-    """End the fork server, and return whether its worker has ended by itself."""
+def _finish(process: Any, end: ProcessEnd, reports: Connection, close_event: ProcessEvent, plan: WorkerPlan) -> bool:
+    """End the process and all that it has started; return whether it has ended by itself."""
     close_event.set()
-    _wake_up(server)
-    is_killed = not wait_while_saving(end.wait, plan.close_s + _SERVER_S, plan.config)
-    if is_killed:
-        server.kill()
+    _signal_group(process.pid, signal.SIGCONT)  # one that was stopped could not end
+    is_late = not wait_while_saving(end.wait, plan.close_s, plan.config)
+    if is_late:
+        process.kill()
         end.wait(KILL_S)
-    is_late = is_killed or server.exitcode == _LATE
-    _release(server, end, channel)
+    _signal_group(process.pid, signal.SIGKILL)
+    _release(process, end, reports)
     return not is_late
 
 
-def _release(server: Any, end: ProcessEnd, channel: socket.socket) -> None:
-    if server.exitcode is not None:
-        server.close()
+def _release(process: Any, end: ProcessEnd, reports: Connection) -> None:
+    if process.exitcode is not None:
+        process.close()
     end.close()
-    channel.close()
+    reports.close()
 
 
 def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, section: Mapping[str, Any]) -> bool:
@@ -364,12 +318,6 @@ def is_saving(section: Mapping[str, Any]) -> bool:
             if time() - os.stat(path).st_mtime < _STALL_S:
                 return True
     return False
-
-
-def _wake_up(server: Any) -> None:
-    """Continue a fork server that a signal has stopped, as it could neither end nor restart its worker."""
-    with contextlib.suppress(OSError):
-        os.kill(server.pid, signal.SIGCONT)
 
 
 def close_all(workers: Iterable[WorkerProcess]) -> list[str]:
@@ -407,86 +355,6 @@ def _has_asked_cuda() -> bool:
 # The code in the processes.
 
 
-class _Ends(NamedTuple):
-    """The connections that fork server and worker share."""
-
-    channel: socket.socket
-    start_event: ProcessEvent
-    close_event: ProcessEvent
-
-
-def _serve_forks(plan: WorkerPlan, ends: _Ends, parent_pid: int, life: int, start_method: str) -> None:
-    """Run the fork server of a worker, until it is closed or the process `parent_pid` ends.
-
-    It sends `{"exitcode": ...}` when the worker has ended without having been closed, and accepts the orders
-    `{"kill": pid}` and `{"again": life}`. The worker itself sends `{"port": ..., "pid": ...}` when it accepts tasks,
-    and `{"failure": traceback}` when it fails.
-    """
-    os.environ.pop(_MARK, None)
-    reset_inherited()
-    forget_secrets()  # the worker is forked from here, and has the token in its config
-    # A signal to the group of the caller, by `timeout` or a closed terminal, must not end this process before it has
-    # ended its worker.
-    os.setpgid(0, 0)
-    parent: Any = descriptor_of(parent_pid)
-    if parent is None:
-        process = multiprocessing.parent_process()
-        assert process is not None
-        parent = process.sentinel
-    # A new interpreter has imported the main module, which may have asked CUDA something.
-    method = start_method if start_method == "fork" else default_start_method()
-    while _run_once(plan, ends, parent, life, method):
-        while (again := (_receive(ends.channel) or {}).get("again")) is None:
-            if ends.channel not in wait([ends.channel, ends.close_event.reader, parent]):
-                return
-        life = again
-
-
-def _run_once(plan: WorkerPlan, ends: _Ends, parent: int, life: int, method: str) -> bool:
-    """Run the worker until it ends, and return False if it was closed."""
-    context: Any = multiprocessing.get_context(method)
-    worker = context.Process(target=_work, args=(plan, ends, life, os.getpid()), name=plan.name)
-    with _starting(method):
-        worker.start()
-    signal.signal(signal.SIGTERM, partial(_end_with, worker.pid))
-    end, is_closed, is_late = ProcessEnd(worker), False, False
-    while True:
-        ready = wait([end.descriptor, ends.channel, ends.close_event.reader, parent])
-        if end.descriptor in ready:
-            break
-        if ready == [ends.channel]:
-            order = _receive(ends.channel) or {}
-            if order.get("kill", -1) not in (None, worker.pid):
-                continue  # the order is for an earlier worker
-        else:
-            is_closed = True
-            ends.close_event.set()
-            _signal_group(worker.pid, signal.SIGCONT)  # one that was stopped could not end
-            is_late = not wait_while_saving(end.wait, plan.close_s, plan.config)
-        worker.kill()
-        end.wait(KILL_S)
-        break
-    # End all that it has started. Until `exitcode` is read, its id cannot be reused for another group.
-    _signal_group(worker.pid, signal.SIGKILL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    exitcode = worker.exitcode
-    end.close()
-    if not is_closed:
-        _send(ends.channel, {"exitcode": exitcode})
-    if is_late:
-        sys.exit(_LATE)
-    return not is_closed
-
-
-def _end_with(worker_pid: int, signum: int, frame: FrameType | None) -> None:
-    """Handle a signal: end this process, and kill the worker with all that it has started."""
-    with contextlib.suppress(OSError):
-        os.kill(worker_pid, signal.SIGKILL)  # it may not have a group yet
-    _signal_group(worker_pid, signal.SIGKILL)
-    signal.signal(signum, signal.SIG_DFL)
-    signal.raise_signal(signum)
-
-
 def _signal_group(worker_pid: int, signum: signal.Signals) -> None:
     with contextlib.suppress(OSError):
         os.killpg(worker_pid, signum)
@@ -497,39 +365,34 @@ def quiet_flask() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
 
 
-def _work(plan: WorkerPlan, ends: _Ends, life: int, server_pid: int) -> None:
-    """Run a worker, as the main function of its process."""
+def _work(
+    plan: WorkerPlan,
+    reports: Connection,
+    start_event: ProcessEvent,
+    close_event: ProcessEvent,
+    parent_pid: int,
+    life: int,
+) -> None:
+    """Run a worker, as the main function of its process; it reports its port, or the traceback of its failure."""
     os.environ.pop(_MARK, None)
     reset_inherited()
-    be_killed_with(server_pid)
+    be_killed_with(parent_pid)
+    # A signal to the group of the caller, by `timeout` or a closed terminal, is for the caller to handle.
     os.setpgid(0, 0)
     if plan.is_quiet:
         quiet_flask()
-
-    def tell_port(port: int) -> None:
-        _send(ends.channel, {"port": port, "pid": os.getpid()})
-
     try:
         config = EasyDict(plan.config)
         if config.get("seed") is not None:
             config.seed = later_seed(config.seed, life)
-        plan.run(config, later_seed(plan.seed, life), ends.start_event, ends.close_event, tell_port)
+        plan.run(config, later_seed(plan.seed, life), start_event, close_event, partial(_tell, reports, "port"))
     except BaseException as e:
-        _send(ends.channel, {"failure": "".join(traceback.format_exception(e))[-_MAX_TEXT:]})
+        _tell(reports, "failure", "".join(traceback.format_exception(e))[-_MAX_TEXT:])
         raise SystemExit(1) from None
 
 
-def _send(channel: socket.socket, message: Mapping[str, Any], flags: int = 0) -> None:
-    channel.send(json.dumps(message).encode(), flags)
-
-
-def _receive(channel: socket.socket) -> dict[str, Any] | None:
-    """Return the next message, or None."""
-    try:
-        message: dict[str, Any] = json.loads(channel.recv(_MAX_BYTES, socket.MSG_DONTWAIT))
-    except BlockingIOError:
-        return None
-    return message
+def _tell(reports: Connection, key: str, value: Any) -> None:
+    reports.send_bytes(json.dumps({key: value}).encode())
 
 
 def later_seed(seed: int, life: int) -> int:

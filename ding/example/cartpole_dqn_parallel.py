@@ -33,7 +33,12 @@ cartpole_dqn_config = EasyDict(
         "other": {
             "eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000},
             "replay_buffer": {"replay_buffer_size": 20000},
-            "commander": {"collector_task_space": 2, "learner_task_space": 1, "eval_interval": 3},
+            "commander": {
+                "collector_task_space": 2,
+                "learner_task_space": 1,
+                "eval_interval": 3,
+                "eval_interval_env_step": 2000,
+            },
         },
     },
 )

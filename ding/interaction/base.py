@@ -14,12 +14,11 @@ import secrets
 import string
 import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ding.interaction.http_client import HttpEngine as HttpEngine
 from ding.interaction.http_client import get_host_ip as get_host_ip
@@ -113,14 +112,6 @@ def get_values_from_response(response: Any) -> tuple[int, bool, int, str, Any]:
     )
 
 
-class Answer(NamedTuple):
-    """A reply; its `Content-Length` is not among the headers."""
-
-    body: bytes
-    status: int
-    headers: tuple[tuple[str, str], ...]
-
-
 class ResponsibleException(Exception):
     """An exception that a view may raise to send the reply that it describes.
 
@@ -158,24 +149,6 @@ def responsible(classes: Iterable[type[ResponsibleException]] | None = None) -> 
         return answering
 
     return decorate
-
-
-class ProtocolError(Exception):
-    """The error of a request that breaks the protocol or arrives at a wrong time; the reply has no data."""
-
-    def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message = status, code, message
-
-
-class Codes(NamedTuple):
-    """The codes that one kind of server sends in the checks that both kinds make."""
-
-    shutting_down: int
-    channel_missing: int
-    channel_wrong: int
-    self_token_missing: int
-    self_token_wrong: int
 
 
 def random_token(length: int | None = None) -> str:
@@ -286,23 +259,6 @@ def in_session(number: int) -> Iterator[None]:
         yield
     finally:
         _session_number.reset(token)
-
-
-class RecentIds:
-    """The last `limit` ids that were added. This class is not thread-safe."""
-
-    def __init__(self, limit: int = 1024) -> None:
-        self._limit = limit
-        self._ids: OrderedDict[str, None] = OrderedDict()
-
-    def add(self, key: str) -> None:
-        """Add `key`, and drop the oldest id if there are too many."""
-        self._ids[key] = None
-        if len(self._ids) > self._limit:
-            self._ids.popitem(last=False)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._ids
 
 
 class DblEvent:

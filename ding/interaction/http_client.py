@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import json
 import math
-import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import requests
-    from urllib3.util import Timeout as TotalTimeout
 
 
 GLOBAL_HOST = "0.0.0.0"
@@ -30,6 +29,8 @@ DEFAULT_REQUEST_RETRY_WAITING = 1.0
 # Until the connection is open, and until the reply begins; replies wait for the hooks of a peer, never for tasks.
 DEFAULT_REQUEST_TIMEOUT = (5.0, 30.0)
 
+# The header in which a slave tells for how many seconds its master may be silent.
+HEARTBEAT_HEADER = "Heartbeat-Span"
 DEFAULT_HEARTBEAT_SPAN = 3.0
 MIN_HEARTBEAT_SPAN = 0.2
 DEFAULT_HEARTBEAT_TOLERANCE = 17.0
@@ -42,17 +43,15 @@ DEFAULT_BODY_LIMIT = 64 * 2**20  # bytes
 
 _Reply = TypeVar("_Reply")
 _Data = Mapping[str, Any] | None
-_Headers = Mapping[str, str] | None
 # Seconds (until the connection is open, until the reply begins).
 Limits = tuple[float, float]
-# The shortest time that a try gets, however close the deadline is.
-LEAST_TRY_S = 0.05
 
 
 class HttpEngine:
     """A client of one server, which sends JSON objects. It ignores proxies and `.netrc` of the environment.
 
-    It is thread-safe. Subclasses may override `_data_process`, `_base_headers` and `_error_handler`.
+    It is thread-safe, and follows no redirects. Subclasses may override `_data_process`, `_base_headers` and
+    `_error_handler`.
 
     Args:
         path: the prefix of all paths; its leading `/` is optional.
@@ -64,10 +63,15 @@ class HttpEngine:
 
     def __init__(self, host: str, port: int, https: bool = False, path: str | None = None) -> None:
         self._base_url = f"{'https' if https else 'http'}://{url_host(host)}:{port}{_rooted(path)}"
-        self._lock = threading.Lock()
-        self._session: requests.Session | None = None
-        self._session_pid = 0
         self._closing = threading.Event()
+
+    @functools.cached_property
+    def _session(self) -> requests.Session:
+        import requests
+
+        session = requests.Session()
+        session.trust_env = False
+        return session
 
     def get_url(self, path: str | None = None) -> str:
         """Return the URL of `path`, whose leading `/` is optional."""
@@ -78,13 +82,13 @@ class HttpEngine:
         method: str,
         path: str,
         data: _Data = None,
-        headers: _Headers = None,
+        headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
         raise_for_status: bool = True,
         retries: int | None = None,
         retry_waiting: float | None = None,
         timeout: Limits | None = None,
-        deadline: float = math.inf,
+        once: bool = False,
     ) -> requests.Response:
         """Send `data` as JSON and return the reply.
 
@@ -92,75 +96,40 @@ class HttpEngine:
             retries: how often to retry after a transport error (5 by default, also for 0); status errors are raised.
             retry_waiting: seconds between tries (1.0 by default).
             timeout: seconds (until the connection is open, until the reply begins) of each try; (5, 30) by default.
-            deadline: when to give up, by `time.monotonic`.
+            once: whether to send it without retries.
 
         Raises:
             requests.RequestException: a transport error or, with `raise_for_status`, a status >= 400
                 (`requests.HTTPError`). `_error_handler` may raise another exception instead.
         """
-        what, limits = (method, path, data, headers, params, raise_for_status), timeout or DEFAULT_REQUEST_TIMEOUT
-        waiting_s = retry_waiting or DEFAULT_REQUEST_RETRY_WAITING
-        return self._retried(
-            lambda: self._exchange(*what, _limited(limits, deadline)),
-            retries or DEFAULT_REQUEST_RETRIES,
-            waiting_s,
-            deadline,
-        )
-
-    def request_once(
-        self, method: str, path: str, data: _Data = None, headers: _Headers = None, timeout: Limits | None = None
-    ) -> requests.Response:
-        """Send one request without retries; see `request`."""
-        what = method, path, data, headers, None, True, timeout or DEFAULT_REQUEST_TIMEOUT
-        return self._retried(lambda: self._exchange(*what), 0)
-
-    def _retried(
-        self, send: Callable[[], requests.Response], retries: int, waiting_s: float = 0.0, deadline: float = math.inf
-    ) -> requests.Response:
         import requests
 
+        def send() -> requests.Response:
+            response = self._session.request(
+                method,
+                self.get_url(path),
+                headers={**self._base_headers(), **(headers or {})},
+                data=json.dumps(self._data_process(data or {}) or {}),
+                params=params,
+                timeout=timeout or DEFAULT_REQUEST_TIMEOUT,
+                allow_redirects=False,
+            )
+            if raise_for_status:
+                response.raise_for_status()
+            return response
+
         try:
-            return retry(send, retries, waiting_s, deadline, self._closing)
+            waiting_s = retry_waiting or DEFAULT_REQUEST_RETRY_WAITING
+            retries = 0 if once else (retries or DEFAULT_REQUEST_RETRIES)
+            return retry(send, retries, waiting_s, math.inf, self._closing)
         except requests.RequestException as error:
             self._error_handler(error)
 
     def close(self) -> None:
-        """Close idle connections and end requests that wait to be retried. The engine may be used again afterwards."""
-        with self._lock:
-            session, self._session = self._session, None
-            closing, self._closing = self._closing, threading.Event()
+        """Let idle connections go, and end requests that wait to be retried. The engine may be used again."""
+        closing, self._closing = self._closing, threading.Event()
         closing.set()
-        if session is not None:
-            session.close()
-
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        data: _Data,
-        headers: _Headers,
-        params: Mapping[str, Any] | None,
-        raise_for_status: bool,
-        timeout: Limits | TotalTimeout,
-    ) -> requests.Response:
-        import requests
-
-        body = json.dumps(self._data_process(data or {}) or {})
-        # Prepared by hand, so that the session merges in no cookies and no credentials of the environment.
-        prepared = requests.Request(
-            method, self.get_url(path), headers={**self._base_headers(), **(headers or {})}, data=body, params=params
-        ).prepare()
-        response = self._get_session().send(prepared, timeout=timeout)  # type: ignore[arg-type]  # it takes both
-        if raise_for_status:
-            response.raise_for_status()
-        return response
-
-    def _get_session(self) -> requests.Session:
-        # A forked child must not write into the connections of its parent.
-        with self._lock:
-            if self._session is None or self._session_pid != os.getpid():
-                self._session, self._session_pid = _new_session(), os.getpid()
-            return self._session
+        self._session.close()
 
     def _data_process(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         return data
@@ -175,59 +144,21 @@ class HttpEngine:
 def retry(
     send: Callable[[], _Reply], retries: int, waiting_s: float, deadline: float, closing: threading.Event
 ) -> _Reply:
-    """Return what `send` returns, and retry after transport errors until `closing` is set or the deadline is near."""
-    while True:
-        try:
-            return send()
-        except Exception as error:
-            retries -= 1
-            if not may_pass(error) or retries < 0 or monotonic() + waiting_s >= deadline or closing.wait(waiting_s):
-                raise
-
-
-def _limited(timeout: Limits, deadline: float) -> Limits | TotalTimeout:
-    """Return `timeout`, limited to the time until `deadline` for both steps together."""
-    if deadline == math.inf:
-        return timeout
-    from urllib3.util import Timeout as TotalTimeout
-
-    return TotalTimeout(connect=timeout[0], read=timeout[1], total=max(LEAST_TRY_S, deadline - monotonic()))
-
-
-def may_pass(error: Exception) -> bool:
-    """Return whether a request or its reply got lost on the way, so that another try may succeed.
+    """Return what `send` returns, and retry after transport errors until `closing` is set or the deadline is near.
 
     No other try can succeed if the server's certificate cannot be verified, or the server does not speak TLS.
     """
     import requests
 
     lost = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-    return isinstance(error, lost) and not isinstance(error, requests.exceptions.SSLError)
-
-
-def _new_session() -> requests.Session:
-    """Return a session that ignores proxies and passwords of the environment, and closes its connections.
-
-    An adapter of requests leaves closing to the garbage collector, which cannot do it while a response is referenced,
-    for example by a status error.
-    """
-    import requests
-    from requests.adapters import HTTPAdapter
-
-    class ClosingAdapter(HTTPAdapter):
-        def close(self) -> None:
-            pools = self.poolmanager.pools
-            for key in list(pools.keys()):
-                pool = pools.get(key)
-                if pool is not None:
-                    pool.close()
-            super().close()
-
-    session = requests.Session()
-    session.trust_env = False
-    for prefix in ("http://", "https://"):
-        session.mount(prefix, ClosingAdapter())
-    return session
+    while True:
+        try:
+            return send()
+        except lost as error:
+            retries -= 1
+            is_final = isinstance(error, requests.exceptions.SSLError) or retries < 0
+            if is_final or monotonic() + waiting_s >= deadline or closing.wait(waiting_s):
+                raise
 
 
 def get_http_engine_class(
@@ -342,14 +273,6 @@ def is_wildcard(host: str) -> bool:
     """Return whether binding to `host` means all interfaces."""
     address = literal(host)
     return address is not None and address.is_unspecified
-
-
-def is_own(address: _Address) -> bool:
-    """Return whether `address` belongs to this machine, without sending anything."""
-    if address.is_loopback:
-        return True
-    # A machine talks to its own address from that address.
-    return _source_address(str(address)) == address
 
 
 def _source_address(destination: str) -> _Address | None:

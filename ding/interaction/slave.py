@@ -1,359 +1,129 @@
-"""The slave, which runs the tasks of a master: its session, its task, and the threads that report to the master."""
+"""The slave, which runs the tasks of a master and answers with their results."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import logging
-import math
 import queue
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from ding.interaction.base import Codes, ProtocolError, RecentIds, in_session, number_or
+from ding.interaction.access import RunToken, same_secret
+from ding.interaction.base import ResponsibleException, envelope, in_session, number_or
 from ding.interaction.exception import ConnectionRefuse as ConnectionRefuse
 from ding.interaction.exception import DisconnectionRefuse as DisconnectionRefuse
-from ding.interaction.exception import (
-    MasterTaskDataInvalid,
-    ResponseException,
-    SlaveErrorCode,
-    TaskFail,
-    failure_for,
-    failure_of,
-)
+from ding.interaction.exception import SlaveErrorCode, TaskFail, failure_for, failure_of
 from ding.interaction.exception import TaskRefuse as TaskRefuse
-from ding.interaction.http_client import DEFAULT_HEARTBEAT_SPAN, DEFAULT_SLAVE_PORT, MIN_HEARTBEAT_SPAN, may_pass
-from ding.interaction.server.access import HostList, RunToken, may_report_to, parse_address, same_secret
-from ding.interaction.server.app import (
-    SMALL_BODY,
-    Head,
-    Route,
-    Routes,
-    check_channel,
-    field,
-    header_token,
-    read_body,
-    request_id,
-    uuid_field,
+from ding.interaction.http_client import (
+    DEFAULT_BODY_LIMIT,
+    DEFAULT_HEARTBEAT_SPAN,
+    DEFAULT_SLAVE_PORT,
+    HEARTBEAT_HEADER,
+    MIN_HEARTBEAT_SPAN,
 )
-from ding.interaction.server.role import GRACE_S, Parts, Role
+from ding.interaction.role import GRACE_S, Role, request_token
 
 if TYPE_CHECKING:
-    from ding.interaction.http_client import Limits
-    from ding.interaction.server.client import PeerEngine
+    import uuid
+
+    import flask
 
 __path__: list[str] = []  # the modules below it that DI-engine has are aliases
-_MOST_BEAT_TIMEOUT_S = 10.0
-_DELIVERY_DEADLINE_S = 30.0  # how long the delivery of a result is retried
-_FIRST_WAIT_S = 0.05  # the first wait between two tries; it doubles each time
-_REPORT_TIMEOUT_S = (5.0, 10.0)
-_LAST_REPORT_TIMEOUT_S = (1.0, 1.0)
+# After so many spans without a request of the master, it is lost.
+_MISSED_SPANS = 5
 _numbers = itertools.count(1)
 _log = logging.getLogger("ding.interaction")
 
 
-class MasterSession:
+class _Session:
     """One session with a master, from `/connect` until it ends; a later one is another object.
-
-    Args:
-        token: the token that both sides send.
-        address: the address at which the master listens.
-        engine: the client for requests to the master.
-        request_id: the id of the request that connected, which may arrive twice.
 
     Attributes:
         number: see `session_number`.
-        tasks: the ids of the accepted tasks.
-        proved_at: when the last request that the master has acknowledged was sent, by `time.monotonic`.
-        ended: set when the session has ended.
+        task_ids: the ids of the last accepted tasks.
+        seen_at: when the master has sent the last request, by `time.monotonic`.
     """
 
-    def __init__(self, token: str, address: str, engine: PeerEngine, request_id: str) -> None:
+    def __init__(self, token: str, address: str) -> None:
         self.number = next(_numbers)
-        self.token = token
-        self.address = address
-        self.engine = engine
-        self.request_id = request_id
-        self.tasks = RecentIds()
-        self.proved_at = time.monotonic()
-        self.ended = threading.Event()
-
-    def send(self, method: str, path: str, body: Any, timeout: Limits, most_retries: float = math.inf) -> None:
-        """Send a request to the master, which takes it as a sign of life."""
-        began = time.monotonic()
-        self.engine.request(method, path, body, timeout=timeout, most_retries=most_retries)
-        self.proved_at = began
-
-    def end(self) -> None:
-        """End the session, and let threads that wait to retry a request give up."""
-        self.ended.set()
-        self.engine.close()
+        self.token, self.address = token, address
+        self.task_ids: deque[str] = deque(maxlen=100)
+        self.seen_at = time.monotonic()
 
 
-class Order(NamedTuple):
-    """An accepted task."""
+class _Order:
+    """An accepted task, and the reply with its result once it has ended."""
 
-    session: MasterSession
-    task_id: str
-    data: Any
-
-    def report(self, kind: str, result: Any, timeout: Limits) -> None:
-        """Send the result of the task to the master: `kind` is `complete` or `fail`."""
-        body = {"task": {"id": self.task_id}, "result": result}
-        self.session.send("PUT", f"slave/task/{kind}", body, timeout, most_retries=0)
+    def __init__(self, session: _Session, task_id: str, data: Any) -> None:
+        self.session, self.task_id, self.data = session, task_id, data
+        self.reply: str | None = None
 
 
-class Link:
-    """The current session of a slave, if any, and the task that it runs. This class is thread-safe.
+class _Desk:
+    """The current session of a slave, if any, and its last task. This class is thread-safe.
 
     Attributes:
         session: the current session.
-        order: the task that waits or runs.
+        order: the last task, whose reply is kept until the next task, as it may get lost on the way.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self.session: MasterSession | None = None
-        self.order: Order | None = None
-        self._is_reporting = False
+        self.session: _Session | None = None
+        self.order: _Order | None = None
+        self._last_poll = 0
 
     @property
-    def is_idle(self) -> bool:
-        """Whether there is neither a task nor a result to report."""
-        return self.order is None and not self._is_reporting
+    def is_busy(self) -> bool:
+        """Whether a task waits or runs."""
+        return self.order is not None and self.order.reply is None
 
-    def matches(self, token: str) -> MasterSession | None:
-        """Return the current session if `token` is its token."""
-        session = self.session
-        return session if session is not None and same_secret(token, session.token) else None
-
-    def open(self, session: MasterSession) -> None:
-        """Make `session` the current one."""
+    def change(self, **attributes: Any) -> None:
+        """Set attributes, and wake waiting threads."""
         with self._changed:
-            self.session = session
+            vars(self).update(attributes)
             self._changed.notify_all()
 
-    def end(self, session: MasterSession) -> bool:
+    def end(self, session: _Session) -> bool:
         """End `session`; return False if it was not the current one."""
         with self._changed:
             if self.session is not session:
                 return False
             self.session = None
             self._changed.notify_all()
-        session.end()
-        return True
-
-    def take(self, order: Order) -> None:
-        """Make `order` the current task."""
-        with self._changed:
-            self.order = order
-            order.session.tasks.add(order.task_id)
-
-    def release(self, order: Order) -> bool:
-        """Free the slave before the result of `order` is reported; return False if another thread reports it."""
-        with self._changed:
-            if self.order is not order:
-                return False
-            self.order = None
-            self._is_reporting = True
-            self._changed.notify_all()
             return True
 
-    def reported(self) -> None:
-        """Note that the report that `release` began has ended."""
+    def settle(self, order: _Order, reply: str) -> None:
+        """Set the reply to a task, unless it has one."""
         with self._changed:
-            self._is_reporting = False
-            self._changed.notify_all()
+            if order.reply is None:
+                order.reply = reply
+                self._changed.notify_all()
 
-    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until `predicate` is true; it is evaluated after each change and each `wake`."""
+    def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until `predicate` is true; it is evaluated after each change."""
         with self._changed:
-            return self._changed.wait_for(predicate, timeout)
+            return self._changed.wait_for(predicate, timeout_s)
 
-    def wake(self) -> None:
-        """Make waiting threads evaluate their predicates again."""
-        with self._changed:
-            self._changed.notify_all()
+    def poll(self, order: _Order, timeout_s: float) -> str | None:
+        """Wait for the reply to a task; None after `timeout_s`, at the end of the session, or at the next poll.
 
-
-class TaskRunner:
-    """The runner of tasks, one after the other, which also delivers their results.
-
-    A result is delivered when the master has acknowledged it; until then it is sent again while the session lasts.
-    After a deadline the session is given up: the master, which would wait for the result for ever, then notices that
-    the slave is silent.
-
-    Args:
-        link: the link of the slave.
-        process: runs a task and returns its result.
-        longest_wait_s: the longest wait in seconds between two tries to deliver a result.
-        lose: called with a session that has failed and the error.
-    """
-
-    def __init__(
-        self,
-        link: Link,
-        process: Callable[[Any], Any],
-        longest_wait_s: float,
-        lose: Callable[[MasterSession, Exception], None],
-    ) -> None:
-        self._link = link
-        self._process = process
-        self._longest_wait_s = longest_wait_s
-        self._lose = lose
-        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
-
-    def put(self, order: Order) -> None:
-        """Queue a task."""
-        self._orders.put(order)
-
-    def stop(self) -> None:
-        """Let `run` return after the queued tasks."""
-        self._orders.put(None)
-
-    def run(self, closing: threading.Event) -> None:
-        """Run tasks until `stop`, as the body of a thread; after `closing` is set they fail."""
-        while (order := self._orders.get()) is not None:
-            kind, result = self._run_one(order, closing)
-            if self._link.release(order):
-                self._deliver(order, kind, result)
-                self._link.reported()
-            del order, result  # do not keep them alive while waiting for the next task
-
-    def _run_one(self, order: Order, closing: threading.Event) -> tuple[str, Any]:
-        if closing.is_set() or order.session.ended.is_set():
-            return "fail", failure_for("the slave was closed before it ran the task", "SlaveClosed")
-        try:
-            with in_session(order.session.number):
-                return "complete", self._process(order.data) or {}
-        except TaskFail as error:
-            return "fail", error.result
-        except BaseException as error:  # SystemExit too: nothing that a task raises may end the thread
-            _log.warning("a task has failed", exc_info=error)
-            return "fail", failure_of(error)
-
-    def _deliver(self, order: Order, kind: str, result: Any) -> None:
-        try:
-            try:
-                self._send(order, kind, result)
-            except (TypeError, ValueError, RecursionError) as error:  # errors of the JSON encoder
-                message = f"the result has no JSON form: {error}"
-                self._send(order, "fail", failure_for(message, type(error).__name__))
-            except ResponseException as error:
-                if error.status_code != 413:
-                    raise
-                message = f"the result was not accepted by the master: {error}"
-                self._send(order, "fail", failure_for(message, "ResultTooLarge"))
-        except MasterTaskDataInvalid as error:
-            _log.error("the master does not know the task whose result it gets: %s", error)
-        except Exception as error:  # whatever it is, further tasks must still run
-            self._lose(order.session, error)
-
-    def _send(self, order: Order, kind: str, result: Any) -> None:
-        """Send the result until it arrives or the session has ended.
-
-        Raises:
-            ResponseException: the master does not accept it.
-            requests.RequestException: the result did not arrive in time.
+        So the polls that a master abandons hold one thread at most.
         """
-        wait_s, deadline = _FIRST_WAIT_S, time.monotonic() + _DELIVERY_DEADLINE_S
-        while not order.session.ended.is_set():
-            try:
-                order.report(kind, result, _REPORT_TIMEOUT_S)
-                return
-            except Exception as error:
-                if not _is_temporary(error) or time.monotonic() + wait_s > deadline:
-                    raise
-            order.session.ended.wait(wait_s)
-            wait_s = min(2 * wait_s, self._longest_wait_s)
-        _log.info("the result of a task is dropped: its master is not connected any more")
+        with self._changed:
+            self._last_poll = number = self._last_poll + 1
+            self._changed.notify_all()
 
+            def is_over() -> bool:
+                return order.reply is not None or self._last_poll != number or self.session is not order.session
 
-class Heartbeat:
-    """The sender of heartbeats while there is a session, which also ends the session when the slave is closed.
-
-    A heartbeat is sent `span_s` seconds after the last request that the master has acknowledged, often a result.
-
-    Args:
-        link: the link of the slave.
-        span_s: the longest time in seconds without a sign of life.
-        lose: called with a session that has failed and the error.
-    """
-
-    def __init__(self, link: Link, span_s: float, lose: Callable[[MasterSession, Exception], None]) -> None:
-        self._link = link
-        self.span_s = span_s
-        self._lose = lose
-
-    def run(self, closing: threading.Event) -> None:
-        """Send heartbeats until `closing` is set."""
-        link = self._link
-        while not closing.is_set():
-            session = link.session
-            if session is None:
-                link.wait_for(lambda: closing.is_set() or link.session is not None)
-            else:
-                self._keep(session, closing)
-        self._end()
-
-    def beat(self, session: MasterSession) -> None:
-        """Send one heartbeat."""
-        timeout_s = min(_MOST_BEAT_TIMEOUT_S, max(1.0, 2 * self.span_s))
-        session.send("GET", "slave/heartbeat", None, (timeout_s, timeout_s))
-
-    def _keep(self, session: MasterSession, closing: threading.Event) -> None:
-        """Send heartbeats until the session ends."""
-        link = self._link
-
-        def is_over() -> bool:
-            return closing.is_set() or link.session is not session
-
-        while True:
-            wait_s = session.proved_at + self.span_s - time.monotonic()
-            if link.wait_for(is_over, max(0.0, wait_s)):
-                return
-            if wait_s > 0:  # a result may have been acknowledged meanwhile
-                continue
-            try:
-                self.beat(session)
-            except Exception as error:  # whatever it is, a slave without heartbeats must not seem connected
-                if not is_over():
-                    self._lose(session, error)
-                return
-
-    def _end(self) -> None:
-        """Give a running task a moment to end, or else report its failure; then end the session."""
-        link = self._link
-        link.wait_for(lambda: link.is_idle, GRACE_S)
-        order = link.order
-        if order is not None and link.release(order) and not order.session.ended.is_set():
-            # The task may end after all, but its runner can no longer release it.
-            try:
-                failure = failure_for("the slave was closed while it ran the task", "SlaveClosed")
-                order.report("fail", failure, _LAST_REPORT_TIMEOUT_S)
-            except Exception as error:  # the slave ends in any case
-                _log.info("the end of the task was not reported to the master: %s", error)
-        session = link.session
-        if session is not None:
-            link.end(session)
-
-
-def _is_temporary(error: Exception) -> bool:
-    if isinstance(error, ResponseException):
-        return error.status_code >= 500
-    return may_pass(error)
-
-
-_BAD_BODY = 1
-_CODES = Codes(
-    shutting_down=SlaveErrorCode.SYSTEM_SHUTTING_DOWN,
-    channel_missing=SlaveErrorCode.CHANNEL_NOT_FOUND,
-    channel_wrong=SlaveErrorCode.CHANNEL_INVALID,
-    self_token_missing=SlaveErrorCode.SELF_TOKEN_NOT_FOUND,
-    self_token_wrong=SlaveErrorCode.SELF_TOKEN_INVALID,
-)
+            self._changed.wait_for(is_over, timeout_s)
+            return order.reply
 
 
 class Slave(Role):
@@ -364,17 +134,15 @@ class Slave(Role):
 
     Args:
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Other addresses need a
-            token: see `ding.interaction.server.access`.
+            token: see `ding.interaction.access`.
         port: the port, 7236 by default; 0 for any free one, which the property `port` returns after `start`.
-        heartbeat_span: the longest time in seconds without a result or heartbeat (3.0 by default, at least 0.2).
-        request_retries: how often a heartbeat is retried after a transport error (5 by default).
+        heartbeat_span: the longest time in seconds that the master may send nothing (3.0 by default, at least 0.2);
+            after five such spans it is lost.
+        request_retries: how often a request of the slave to itself is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).
         channel: the channel (0 by default), which must be that of its masters.
         body_limit: the largest body of a request in bytes (64 MiB by default).
-        allowed_hosts: further hosts, besides this machine and the address of the master, that requests to the slave may
-            name and to which it may report, as `name`, `name:port` or `.domain`. The default is the list in the
-            environment variable `DING_HOSTS`, separated by commas.
-        run_token: the token of the run, with which both sides sign; None for the token of the environment, if any.
+        run_token: the token of the run, which masters must send; None for the token of the environment, if any.
 
     Example:
         >>> class Adder(Slave):
@@ -397,32 +165,31 @@ class Slave(Role):
         channel: int | None = None,
         *,
         body_limit: int | None = None,
-        allowed_hosts: Iterable[str] | None = None,
         run_token: RunToken | None = None,
     ) -> None:
-        from ding.interaction.server.client import Peers
-
-        self.__peers = Peers("master", channel, request_retries, request_retry_waiting, run_token)
-        self.__hosts = HostList(allowed_hosts)
-        self.__turn = threading.Lock()  # only one of `/connect`, `/disconnect` and `/task/new` runs at a time
-        self.__last_disconnection = ("", "")  # token and id of the request
-        self.__link = Link()
-        self.__runner = TaskRunner(
-            self.__link, lambda task: self._process_task(task), self.__peers.retry_waiting_s, self.__lose
-        )
-        span_s = number_or(DEFAULT_HEARTBEAT_SPAN, "heartbeat_span", heartbeat_span, MIN_HEARTBEAT_SPAN)
-        self.__heartbeat = Heartbeat(self.__link, span_s, self.__lose)
-        parts = Parts(
+        self.__span_s = number_or(DEFAULT_HEARTBEAT_SPAN, "heartbeat_span", heartbeat_span, MIN_HEARTBEAT_SPAN)
+        self.__turn = threading.Lock()  # only one of `/connect`, `/disconnect` and a new task runs at a time
+        self.__last_token: str | None = None  # of the last session that was disconnected
+        self.__desk = _Desk()
+        self.__orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        super().__init__(
             "slave",
-            _CODES,
-            self.__routes(),
-            {"heartbeat": self.__heartbeat.run, "task": self.__runner.run},
-            on_start=lambda: None,
-            on_shutdown=self.__wake,
-            advertised=lambda: None,
+            [
+                ("POST", "/connect", self.__connect),
+                ("DELETE", "/disconnect", self.__disconnect),
+                ("PUT", "/tasks/<uuid:task_id>", self.__task),
+                ("GET", "/heartbeat", lambda: self.__session() and None),
+            ],
+            {"heartbeat": self.__watch, "task": self.__work},
+            lambda: self.__orders.put(None),
+            host=host,
+            port=DEFAULT_SLAVE_PORT if port is None else port,
+            channel=channel,
+            request_retries=request_retries,
+            request_retry_waiting=request_retry_waiting,
+            body_limit=body_limit,
+            run_token=run_token,
         )
-        port = DEFAULT_SLAVE_PORT if port is None else port
-        super().__init__(parts, self.__peers, host, port, body_limit, self.__hosts)
 
     @abstractmethod
     def _process_task(self, task: Any) -> Any:
@@ -442,119 +209,163 @@ class Slave(Role):
         """Accept a new task with this data, or raise `TaskRefuse`."""
 
     def _lost_connection(self, master_address: str, err: Exception) -> None:
-        """Handle the loss of the master; the slave can be connected again by then.
+        """Handle the loss of the master, which has sent nothing for too long; the slave can be connected again."""
 
-        `err` is a `requests.RequestException` if the master cannot be reached, and a `MasterResponseException` if it
-        no longer knows this slave.
-        """
+    def __connect(self) -> flask.Response:
+        from flask import Response
 
-    def __routes(self) -> Routes:
-        """Return the routes that the slave serves to its master."""
-        return {
-            "/connect": {"POST": Route(self.__token, self.__connect, body_limit=SMALL_BODY, is_open=True)},
-            "/disconnect": {"DELETE": Route(self.__session_to_end, self.__disconnect)},
-            "/task/new": {"POST": Route(self.__session, self.__new_task)},
-        }
-
-    def __token(self, head: Head) -> str:
-        check_channel(head, self.__peers.channel, _CODES)
-        return header_token(head, SlaveErrorCode.MASTER_TOKEN_NOT_FOUND)
-
-    def __session(self, head: Head) -> MasterSession:
-        found = self.__link.matches(self.__token(head))
-        if found is None:
-            raise ProtocolError(403, SlaveErrorCode.MASTER_TOKEN_INVALID, "The token is not that of the master.")
-        return found
-
-    def __session_to_end(self, head: Head) -> MasterSession | None:
-        """Return the session to end; None if the same request has ended it before."""
-        last_token, last_id = self.__last_disconnection
-        if last_id and request_id(head) == last_id and same_secret(self.__token(head), last_token):
-            return None
-        return self.__session(head)
-
-    def __connect(self, token: str, head: Head, body: bytes) -> None:
-        values = read_body(body, _BAD_BODY)
-        address = field(values, "master.address", str, _BAD_BODY)
-        data = field(values, "data", object, _BAD_BODY)
+        token = self.__request_token()
+        body = _body("master", "data")
+        address = body["master"].get("address") if isinstance(body["master"], dict) else None
+        if not isinstance(address, str):
+            raise ResponsibleException(1, "The body has no address of the master.")
         with self.__turn:
-            session = self.__link.session
-            if session is not None:
-                if session.request_id and session.request_id == request_id(head) and self.__link.matches(token):
-                    return  # the same request has arrived before
-                raise ProtocolError(400, SlaveErrorCode.SLAVE_ALREADY_CONNECTED, "The slave has a master.")
-            parts = self.__check_address(address, head.peer)
-            _call(self._before_connection, data)
-            engine = self.__peers.engine(parts, token)
-            self.__link.open(MasterSession(token, address, engine, request_id(head)))
+            session = self.__desk.session
+            if session is None:
+                self._before_connection(body["data"])
+                self.__desk.change(session=_Session(token, address))
+            elif not same_secret(token, session.token):  # otherwise the same request has arrived before
+                raise ResponsibleException(SlaveErrorCode.SLAVE_ALREADY_CONNECTED, "The slave has a master.")
+        return Response(envelope(True), mimetype="application/json", headers={HEARTBEAT_HEADER: f"{self.__span_s:g}"})
 
-    def __disconnect(self, session: MasterSession | None, head: Head, body: bytes) -> None:
-        if session is None:
-            return
-        data = field(read_body(body, _BAD_BODY), "data", object, _BAD_BODY)
+    def __disconnect(self) -> None:
+        if self.__last_token is not None and same_secret(self.__request_token(), self.__last_token):
+            return  # the same request has arrived before
+        session = self.__session()
+        data = _body("data")["data"]
         with self.__turn:
-            _check_is_current(session)
+            self.__check_is_current(session)
             with in_session(session.number):
-                _call(self._before_disconnection, data)
-            self.__link.end(session)
-            self.__last_disconnection = (session.token, request_id(head))
+                self._before_disconnection(data)
+            self.__last_token = session.token
+            self.__desk.end(session)
 
-    def __new_task(self, session: MasterSession, head: Head, body: bytes) -> None:
-        values = read_body(body, _BAD_BODY)
-        task_id = uuid_field(values, "task.id", _BAD_BODY)
-        data = field(values, "data", object, _BAD_BODY)
+    def __task(self, task_id: uuid.UUID) -> flask.Response:
+        """Accept a task, unless it was accepted before, and answer with its result, or that it still runs."""
+        from flask import Response, request
+
+        session, desk, key = self.__session(), self.__desk, str(task_id)
         with self.__turn:
-            _check_is_current(session)
-            if task_id in session.tasks:
-                return  # the same task has arrived before
-            if self.__link.order is not None:
-                raise ProtocolError(400, SlaveErrorCode.TASK_ALREADY_EXIST, "The slave has a task.")
-            _call(self._before_task, data)
-            order = Order(session, task_id, data)
-            self.__link.take(order)
-            self.__runner.put(order)
+            self.__check_is_current(session)
+            if key not in session.task_ids:
+                data = _body("data")["data"]
+                if desk.is_busy:
+                    raise ResponsibleException(SlaveErrorCode.TASK_ALREADY_EXIST, "The slave has a task.")
+                self._before_task(data)
+                session.task_ids.append(key)
+                desk.change(order=_Order(session, key, data))
+                self.__orders.put(desk.order)
+            order = desk.order
+        if order is None or order.task_id != key:
+            raise ResponsibleException(1, "The slave has a later task.")
+        wait_s = request.args.get("wait", 0.0, type=float)
+        reply = desk.poll(order, min(self.__span_s, wait_s))
+        self.__check_is_current(session)
+        return Response(reply or envelope(True, {"status": "running"}), mimetype="application/json")
 
-    def __check_address(self, address: str, peer: str) -> tuple[str, int, bool, str]:
+    def __request_token(self) -> str:
+        """Return the token of the request, whose channel is checked first."""
+        from flask import request
+
+        channel = request.headers.get("Channel")
+        if not channel:
+            raise ResponsibleException(SlaveErrorCode.CHANNEL_NOT_FOUND, "The request has no channel.")
+        if channel != str(self.channel):
+            status = 403 if channel.lstrip("-").isdecimal() else 400
+            text = "The channel is another one."
+            raise ResponsibleException(SlaveErrorCode.CHANNEL_INVALID, text, status_code=status)
+        return request_token(SlaveErrorCode.MASTER_TOKEN_NOT_FOUND)
+
+    def __session(self) -> _Session:
+        """Return the session of the request."""
+        token, session = self.__request_token(), self.__desk.session
+        if session is None or not same_secret(token, session.token):
+            raise _not_the_master()
+        session.seen_at = time.monotonic()
+        return session
+
+    def __check_is_current(self, session: _Session) -> None:
+        if self.__desk.session is not session:
+            raise _not_the_master()
+
+    def __work(self, closing: threading.Event) -> None:
+        """Run tasks, one after the other, until None is in the queue."""
+        while (order := self.__orders.get()) is not None:
+            self.__desk.settle(order, self.__run(order, closing))
+            del order  # do not keep it alive while waiting for the next task
+
+    def __run(self, order: _Order, closing: threading.Event) -> str:
+        """Run a task and return the reply with its result."""
+        if closing.is_set() or self.__desk.session is not order.session:
+            return _failed(failure_for("the slave was closed before it ran the task", "SlaveClosed"))
         try:
-            parts = parse_address(address)
-        except ValueError as error:
-            raise ProtocolError(400, 1, f"The address of the master is not usable: {error}") from None
-        if not may_report_to(parts[0], parts[1], peer, self.__hosts):
-            raise ProtocolError(
-                403,
-                SlaveErrorCode.SLAVE_CONNECTION_REFUSED,
-                f"The slave was called from {peer} and does not report to {parts[0]}, which is another machine; "
-                "DING_HOSTS of the slave lists hosts that it may report to.",
-            )
-        return parts
+            with in_session(order.session.number):
+                result = self._process_task(order.data)
+        except TaskFail as error:
+            return _failed(error.result)
+        except BaseException as error:  # SystemExit too: nothing that a task raises may end the thread
+            _log.warning("a task has failed", exc_info=error)
+            return _failed(failure_of(error))
+        return _ended("completed", result or {})
 
-    def __lose(self, session: MasterSession, error: Exception) -> None:
-        """Give up a session that no longer works."""
-        if not self.__link.end(session):
+    def __watch(self, closing: threading.Event) -> None:
+        """End the session of a master that is silent for too long; at the end, do not leave it without a result."""
+        from requests import ReadTimeout
+
+        desk = self.__desk
+        while not closing.wait(self.__span_s):
+            session = desk.session
+            if session is None:
+                continue
+            silence_s = time.monotonic() - session.seen_at
+            if silence_s > _MISSED_SPANS * self.__span_s:
+                self.__lose(session, ReadTimeout(f"there was no request of the master for {silence_s:.1f} s"))
+        desk.wait_for(lambda: not desk.is_busy, GRACE_S / 2)
+        if desk.order is not None:
+            closed = failure_for("the slave was closed while it ran the task", "SlaveClosed")
+            desk.settle(desk.order, _failed(closed))
+
+    def __lose(self, session: _Session, error: Exception) -> None:
+        """End a session whose master is lost."""
+        if not self.__desk.end(session):
             return
-        log = logging.getLogger("ding.interaction")
-        log.warning("the slave at port %d has lost its master at %s: %s", self.port, session.address, error)
+        _log.warning("the slave at port %d has lost its master at %s: %s", self.port, session.address, error)
         try:
             with in_session(session.number):
                 self._lost_connection(session.address, error)
         except BaseException:  # it must not end the thread that noticed the loss
-            log.exception("_lost_connection has failed")
-
-    def __wake(self) -> None:
-        self.__runner.stop()
-        self.__link.wake()
+            _log.exception("_lost_connection has failed")
 
 
-def _call(hook: Callable[[Any], Any], data: Any) -> None:
+def _not_the_master() -> ResponsibleException:
+    text = "The token is not that of the master."
+    return ResponsibleException(SlaveErrorCode.MASTER_TOKEN_INVALID, text, status_code=403)
+
+
+def _body(*keys: str) -> dict[str, Any]:
+    """Return the JSON object in the body of the request; refuse another body (400), or one without one of `keys`."""
+    from flask import request
+
     try:
-        hook(data)
-    except Exception:
-        raise
-    except BaseException as error:  # SystemExit too: it must not end the thread without an answer
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        body: dict[str, Any] = json.loads(request.get_data() or b"{}")
+    except (ValueError, RecursionError):
+        raise ResponsibleException(1, "The body is not JSON, or too deeply nested.") from None
+    missing = keys if not isinstance(body, dict) else [key for key in keys if key not in body]
+    if missing:
+        raise ResponsibleException(1, f"The body has no {missing[0]}.")
+    return body
 
 
-def _check_is_current(session: MasterSession) -> None:
-    """Refuse a request whose session another request has ended meanwhile."""
-    if session.ended.is_set():
-        raise ProtocolError(403, SlaveErrorCode.MASTER_TOKEN_INVALID, "The token is not that of the master any more.")
+def _ended(status: str, result: Any) -> str:
+    """Return the reply for a task that has ended with this result."""
+    try:
+        reply = envelope(True, {"status": status, "result": result})
+    except (TypeError, ValueError, RecursionError) as error:  # errors of the JSON encoder
+        return _failed(failure_for(f"the result has no JSON form: {error}", type(error).__name__))
+    if len(reply) > DEFAULT_BODY_LIMIT:
+        return _failed(failure_for(f"the result has more than {DEFAULT_BODY_LIMIT} bytes", "ResultTooLarge"))
+    return reply
+
+
+def _failed(result: Any) -> str:
+    return _ended("failed", result)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import os
-import re
 import shutil
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
@@ -68,90 +68,12 @@ LEAGUE_SETTINGS = Settings(
 )
 
 
-class PlayerSpec(NamedTuple):
-    """A player that the config defines."""
-
-    kind: str
-    category: str
-    player_id: str
-
-
 def merge_league_config(defaults: Mapping[str, Any], cfg: Mapping[str, Any]) -> EasyDict:
     """Return `defaults` updated by `cfg`, with `active_players` replaced; neither argument is changed."""
     merged = EasyDict(deep_merge_dicts(dict(defaults), copy.deepcopy(dict(cfg))))
     if "active_players" in cfg:
         merged.active_players = EasyDict(cfg["active_players"])
     return merged
-
-
-def check_league_config(cfg: Mapping[str, Any], where: str) -> None:
-    """Check a merged section, except for the sections of player types, which are checked by the players.
-
-    Raises:
-        ConfigError: a value is missing or not allowed.
-    """
-    rules = LEAGUE_SETTINGS.rules()
-    of_types = {key: anything for key, value in cfg.items() if isinstance(value, Mapping) and key != "metric"}
-    check_config(cfg, where, {**of_types, **rules}, required=("path_policy",))
-
-
-def metric_settings(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `LeagueMetricEnv`."""
-    return {key: value for key, value in cfg["metric"].items() if f"metric.{key}" in LEAGUE_SETTINGS}
-
-
-def active_player_specs(cfg: Mapping[str, Any]) -> Iterator[PlayerSpec]:
-    """Yield the active players: for each category, `active_players[type]` players of each type.
-
-    Raises:
-        ConfigError: a number, or part of a name, is not allowed.
-    """
-    for kind, count in cfg["active_players"].items():
-        allowed = integer(0)(count)
-        if allowed is not None:
-            raise ConfigError(f"active_players.{kind} = {count!r} is not allowed; it must be {allowed}")
-        for category in cfg["player_category"]:
-            for part in (kind, category):
-                if not isinstance(part, str) or not re.fullmatch(r"[\w-]+", part):
-                    raise ConfigError(
-                        f"{part!r} in active_players or player_category is not allowed: it becomes part of a file "
-                        "name, so it must consist of letters, digits, '_' and '-'"
-                    )
-            for index in range(int(count)):
-                yield PlayerSpec(kind, category, f"{kind}_{category}_{index}")
-
-
-def pretrained_player_specs(cfg: Mapping[str, Any]) -> Iterator[tuple[PlayerSpec, str]]:
-    """Yield the initial historical players, one for each category, and the names of their parents.
-
-    Raises:
-        ConfigError: their type is ambiguous.
-    """
-    kinds = [key for key in cfg if "main_player" in key] or list(cfg["active_players"])
-    if len(kinds) != 1:
-        raise ConfigError(
-            "use_pretrain_init_historical needs exactly one config key that contains 'main_player' or, without any, "
-            f"one type of active players; found {', '.join(kinds) or 'none'}"
-        )
-    for category in cfg["player_category"]:
-        parent_id = f"{kinds[0]}_{category}_0"
-        yield PlayerSpec(kinds[0], category, f"{parent_id}_pretrain_historical"), parent_id
-
-
-def pretrained_path(cfg: Mapping[str, Any], category: str) -> str:
-    """Return the path of the pretrained weights of a category.
-
-    Raises:
-        ConfigError: `pretrain_checkpoint_path` does not have it.
-    """
-    paths = cfg["pretrain_checkpoint_path"]
-    path = paths.get(category) if isinstance(paths, Mapping) else None
-    if not isinstance(path, str):
-        raise ConfigError(
-            f"pretrain_checkpoint_path = {paths!r} is not allowed; it must be a dict with the path of a file for the "
-            f"category {category!r}"
-        )
-    return path
 
 
 _logger = logging.getLogger("ding")
@@ -187,7 +109,9 @@ class BaseLeague(Configurable, ABC):
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self.cfg = merge_league_config(merge_league_config(BaseLeague.config, self.default_config()), cfg)
-        check_league_config(self.cfg, type(self).__name__)
+        of_types = {key: anything for key, value in self.cfg.items() if isinstance(value, Mapping) and key != "metric"}
+        rules = {**of_types, **LEAGUE_SETTINGS.rules()}  # the sections of types are checked by their players
+        check_config(self.cfg, type(self).__name__, rules, required=("path_policy",))
         self.path_policy = str(self.cfg.path_policy)
         self.league_uid = get_task_uid()
         self.active_players: list[ActivePlayer] = []
@@ -201,23 +125,54 @@ class BaseLeague(Configurable, ABC):
             self._make_pretrained_opponents()
 
     def _make_active_players(self) -> None:
-        for kind, category, player_id in active_player_specs(self.cfg):
-            path = os.path.join(self.path_policy, f"{player_id}_ckpt.pth")
-            if self.cfg.use_pretrain:
-                copy_checkpoint(pretrained_path(self.cfg, category), path, follow_links=True)
-            of_kind = self.cfg.get(kind) or EasyDict()
-            about = of_kind, category, self.payoff, path, player_id, 0, self.create_rating
-            player: Any = create_player(self.cfg, kind, *about)
-            self.active_players.append(player)
-            self.payoff.add_player(player)
+        for kind, count in self.cfg.active_players.items():
+            allowed = integer(0)(count)
+            if allowed is not None:
+                raise ConfigError(f"active_players.{kind} = {count!r} is not allowed; it must be {allowed}")
+            for category, index in itertools.product(self.cfg.player_category, range(int(count))):
+                player_id = f"{kind}_{category}_{index}"
+                if self.cfg.use_pretrain:
+                    self._copy_pretrained(category, player_id)
+                make = partial(create_player, self.cfg, kind)
+                player: Any = self._make_player(make, self.cfg.get(kind) or EasyDict(), category, player_id)
+                self.active_players.append(player)
+                self.payoff.add_player(player)
 
     def _make_pretrained_opponents(self) -> None:
-        for (kind, category, player_id), parent_id in pretrained_player_specs(self.cfg):
-            path = os.path.join(self.path_policy, f"{player_id}_ckpt.pth")
-            copy_checkpoint(pretrained_path(self.cfg, category), path, follow_links=True)
-            of_kind = self.cfg.get(kind) or EasyDict()
-            about = of_kind, category, self.payoff, path, player_id, 0, self.create_rating
-            self._add_historical(HistoricalPlayer(*about, parent_id=parent_id))
+        """Add a historical player with the pretrained weights of each category.
+
+        Raises:
+            ConfigError: its type is ambiguous.
+        """
+        kinds = [key for key in self.cfg if "main_player" in key] or list(self.cfg.active_players)
+        if len(kinds) != 1:
+            raise ConfigError(
+                "use_pretrain_init_historical needs exactly one config key that contains 'main_player' or, without "
+                f"any, one type of active players; found {', '.join(kinds) or 'none'}"
+            )
+        for category in self.cfg.player_category:
+            parent_id = f"{kinds[0]}_{category}_0"
+            player_id = f"{parent_id}_pretrain_historical"
+            self._copy_pretrained(category, player_id)
+            make, settings = partial(HistoricalPlayer, parent_id=parent_id), self.cfg.get(kinds[0]) or EasyDict()
+            self._add_historical(self._make_player(make, settings, category, player_id))
+
+    def _make_player(self, make: Callable[..., Any], settings: Any, category: str, player_id: str) -> Any:
+        path = self._path_of(player_id)
+        return make(settings, category, self.payoff, path, player_id, 0, self.create_rating)
+
+    def _path_of(self, player_id: str) -> str:
+        return os.path.join(self.path_policy, f"{player_id}_ckpt.pth")
+
+    def _copy_pretrained(self, category: str, player_id: str) -> None:
+        paths = self.cfg.pretrain_checkpoint_path
+        path = paths.get(category) if isinstance(paths, Mapping) else None
+        if not isinstance(path, str):
+            raise ConfigError(
+                f"pretrain_checkpoint_path = {paths!r} is not allowed; it must be a dict with the path of a file for "
+                f"the category {category!r}"
+            )
+        copy_checkpoint(path, self._path_of(player_id))
 
     def _add_historical(self, player: HistoricalPlayer) -> None:
         self.payoff.add_player(player)
@@ -244,7 +199,8 @@ class BaseLeague(Configurable, ABC):
             if self._metric_env is None:
                 from ding.league.rating import LeagueMetricEnv
 
-                self._metric_env = LeagueMetricEnv(**metric_settings(self.cfg))
+                known = {key: value for key, value in self.cfg.metric.items() if f"metric.{key}" in LEAGUE_SETTINGS}
+                self._metric_env = LeagueMetricEnv(**known)
             return self._metric_env
 
     def create_rating(self, *args: Any, **kwargs: Any) -> Any:
@@ -379,26 +335,20 @@ class BaseLeague(Configurable, ABC):
             for player_id, own in active.items():
                 self._restore(own, states[player_id])
             known = {player.player_id: player for player in self.historical_players}
-            added = []
             for state in state_dict["historical_players"]:
                 player = known.get(state["player_id"])
                 if player is None:
-                    player = self._historical_player(active[state["parent_id"]], state)
-                    added.append(player)
+                    parent, path = active[state["parent_id"]], os.path.join(self.path_policy, state["checkpoint"])
+                    about = state["category"], self.payoff, path, state["player_id"], 0, None
+                    player = HistoricalPlayer(parent._cfg, *about, parent_id=parent.player_id)
+                    self._add_historical(player)
                 self._restore(player, state)
             self.payoff.load_state_dict(state_dict["payoff"])
-            for player in added:
-                self._add_historical(player)
 
     def _restore(self, player: Player, state: Mapping[str, Any]) -> None:
         player.load_state_dict(state)
         if state["rating"] is not None:
             player.rating = partial(self.create_rating, **state["rating"])
-
-    def _historical_player(self, parent: ActivePlayer, state: Mapping[str, Any]) -> HistoricalPlayer:
-        path = os.path.join(self.path_policy, state["checkpoint"])
-        about = state["category"], self.payoff, path, state["player_id"], 0, None
-        return HistoricalPlayer(parent._cfg, *about, parent_id=parent.player_id)
 
     def player_rank(self, string: bool = False) -> dict[str, float] | str:
         """Return the rating of each player as a number, `PlayerRating.exposure`.
@@ -417,26 +367,14 @@ class BaseLeague(Configurable, ABC):
         return tabulate(rows, headers=["player_id", "rating"], tablefmt="pipe")
 
 
-def copy_checkpoint(source: str, target: str, follow_links: bool = False) -> None:
+def copy_checkpoint(source: str, target: str) -> None:
     """Copy a file of weights atomically, creating the folder of `target`.
-
-    Args:
-        source: path of the file.
-        target: path of the copy.
-        follow_links: whether `source` may be a symbolic link. It must be false for folders that other users can write
-            to, because they could choose the file that is copied.
 
     Raises:
         FileNotFoundError: `source` does not exist.
-        OSError: it is a symbolic link and `follow_links` is false, or the copy cannot be written.
+        OSError: the copy cannot be written.
     """
-    # Windows has no such flag.
-    flags = os.O_RDONLY | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
-    try:
-        descriptor = os.open(source, flags)
-    except FileNotFoundError as e:
-        raise FileNotFoundError(e.errno, "no weights to copy; check that a learner has written them", source) from e
-    with open(descriptor, "rb") as content, atomic_write(target) as copy:
+    with open(source, "rb") as content, atomic_write(target) as copy:
         shutil.copyfileobj(content, copy)
 
 

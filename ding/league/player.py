@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,85 +32,39 @@ _WEIGHTINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-class Payoff(Protocol):
-    """The records of all players; see `BattleSharedPayoff`."""
-
-    @property
-    def players(self) -> list[Player]:
-        """All players."""
-
-    def __getitem__(self, players: tuple[Player, Player | Sequence[Player]]) -> np.ndarray:
-        """Return the win rates of a player against others."""
-
-
 class Player(SavedAttributes):
     """A player: a checkpoint, a record against all other players, and a rating.
 
     Args:
         cfg: the settings of the player's type.
         category: category of the player, such as a race.
-        init_payoff: the records of all players.
+        init_payoff: the records of all players, the attribute `payoff`; see `BattleSharedPayoff`.
         checkpoint_path: path of the player's weights.
         player_id: unique name of the player.
         total_agent_step: number of iterations for which it was trained.
         rating: a `PlayerRating`, or a function that creates it on first access.
-
-    Raises:
-        TypeError: `total_agent_step` is not an integer.
     """
 
     _name = "BasePlayer"
-    _saved: ClassVar[tuple[str, ...]] = ("_total_agent_step",)
+    _saved: ClassVar[tuple[str, ...]] = ("total_agent_step",)
 
     def __init__(
         self,
         cfg: Any,
         category: str,
-        init_payoff: Payoff,
+        init_payoff: Any,
         checkpoint_path: str,
         player_id: str,
         total_agent_step: int,
         rating: Any,
     ) -> None:
         self._cfg = cfg
-        self._category = category
-        self._payoff = init_payoff
-        self._checkpoint_path = checkpoint_path
-        self._player_id = player_id
-        self._rating = rating
-        self._total_agent_step = 0
+        self.category = category
+        self.payoff = init_payoff
+        self.checkpoint_path = checkpoint_path
+        self.player_id = player_id
         self.total_agent_step = total_agent_step
-
-    @property
-    def category(self) -> str:
-        """The category of the player."""
-        return self._category
-
-    @property
-    def payoff(self) -> Payoff:
-        """The records of all players."""
-        return self._payoff
-
-    @property
-    def checkpoint_path(self) -> str:
-        """The path of the player's weights."""
-        return self._checkpoint_path
-
-    @property
-    def player_id(self) -> str:
-        """The unique name of the player."""
-        return self._player_id
-
-    @property
-    def total_agent_step(self) -> int:
-        """Number of iterations for which the player was trained."""
-        return self._total_agent_step
-
-    @total_agent_step.setter
-    def total_agent_step(self, step: int) -> None:
-        if isinstance(step, bool) or not isinstance(step, Integral):
-            raise TypeError(f"total_agent_step = {step!r} is not allowed; it must be an int")
-        self._total_agent_step = int(step)
+        self._rating = rating
 
     @property
     def rating(self) -> Any:
@@ -132,7 +85,7 @@ class Player(SavedAttributes):
         return {**super().state_dict(), "rating": rating_settings(self._rating)}
 
     def __repr__(self) -> str:
-        return f"{self._name}({self._player_id})"
+        return f"{self._name}({self.player_id})"
 
 
 @PLAYER_REGISTRY.register("historical_player")
@@ -148,19 +101,7 @@ class HistoricalPlayer(Player):
 
     def __init__(self, *args: Any, parent_id: str) -> None:
         super().__init__(*args)
-        self._parent_id = parent_id
-
-    @property
-    def parent_id(self) -> str:
-        """Name of the player of which it is a snapshot."""
-        return self._parent_id
-
-
-class _Branch(NamedTuple):
-    """A way to choose an opponent, and its probability."""
-
-    name: str
-    prob: float
+        self.parent_id = parent_id
 
 
 class ActivePlayer(Player):
@@ -196,15 +137,15 @@ class ActivePlayer(Player):
         check_section(self._cfg, type(self), f"player {self.player_id}", required=ActivePlayer.settings)
         self._one_phase_step = int(self._cfg["one_phase_step"])
         self._strong_win_rate = float(self._cfg["strong_win_rate"])
-        self._branch_probs = self._branches(self._cfg["branch_probs"])
+        self._branch_probs: dict[str, float] = dict(self._cfg["branch_probs"])
+        self._check_branches()
         self._last_enough_step = 0
         self._eval_opponent_difficulty = ["RULE_BASED"]
         self._eval_opponent_index = 0
         self._rng = new_generator()
 
-    def _branches(self, branch_probs: Mapping[str, float]) -> list[_Branch]:
-        branches = [_Branch(name, prob) for name, prob in branch_probs.items()]
-        for name, prob in branches:
+    def _check_branches(self) -> None:
+        for name, prob in self._branch_probs.items():
             allowed = number(0, 1)(prob)
             # Kinds of opponents are methods, which a subclass adds.
             if allowed is not None or not hasattr(self, f"_{name}_branch"):
@@ -212,10 +153,9 @@ class ActivePlayer(Player):
                     f"player {self.player_id}: branch_probs.{name} = {prob!r} is not allowed; it must be "
                     f"{allowed or f'the name of a branch, but {type(self).__name__} has no method _{name}_branch'}"
                 )
-        total = sum(prob for _, prob in branches)
+        total = sum(self._branch_probs.values())
         if abs(total - 1) > 1e-6:
             raise ConfigError(f"player {self.player_id}: branch_probs add up to {total:g}; they must add up to 1")
-        return branches
 
     def is_trained_enough(self, select_fn: Callable[[Player], bool] | None = None) -> bool:
         """Return whether a snapshot is due; if so, the next phase starts.
@@ -234,9 +174,9 @@ class ActivePlayer(Player):
     def _is_strong(self, select_fn: Callable[[Player], bool]) -> bool:
         # One by one, because this is called after each iteration, and usually the first rival is not beaten.
         has_rival = False
-        for rival in filter(select_fn, self._payoff.players):
+        for rival in filter(select_fn, self.payoff.players):
             has_rival = True
-            if self._payoff[self, rival][0] <= self._strong_win_rate:
+            if self.payoff[self, rival][0] <= self._strong_win_rate:
                 return False
         return has_rival
 
@@ -248,11 +188,11 @@ class ActivePlayer(Player):
         """
         # A rating that was never accessed is usually that of a new player.
         mu = (rating_settings(self._rating) or {}).get("mu")
-        stem = self._checkpoint_path.removesuffix(_SUFFIX)
+        stem = self.checkpoint_path.removesuffix(_SUFFIX)
         return HistoricalPlayer(
             self._cfg,
-            self._category,
-            self._payoff,
+            self.category,
+            self.payoff,
             f"{stem}_{self.total_agent_step}{_SUFFIX}",
             f"{self.player_id}_{self.total_agent_step}_historical",
             self.total_agent_step,
@@ -268,7 +208,7 @@ class ActivePlayer(Player):
         """Choose an opponent, and return `{'opponent': player}`, or for an evaluation the name of a difficulty."""
         if eval_flag:
             return {"opponent": self._eval_opponent_difficulty[self._eval_opponent_index]}
-        names, probs = zip(*self._branch_probs, strict=True)
+        names, probs = list(self._branch_probs), list(self._branch_probs.values())
         branch = names[self._rng.choice(len(names), p=probs)]
         return {"opponent": getattr(self, f"_{branch}_branch")()}
 
@@ -280,7 +220,7 @@ class ActivePlayer(Player):
 
     def _get_players(self, select_fn: Callable[[Player], bool]) -> list[Player]:
         """Return the players of the league for which `select_fn` returns true."""
-        return [player for player in self._payoff.players if select_fn(player)]
+        return [player for player in self.payoff.players if select_fn(player)]
 
     def _get_opponent(self, players: Sequence[Player], p: np.ndarray | None = None) -> Player:
         """Draw one of `players` with the probabilities `p`, by default uniformly."""
@@ -297,7 +237,7 @@ class NaiveSpPlayer(ActivePlayer):
         historical = self._get_players(_is_historical)
         if not historical:
             return self
-        return self._get_opponent(historical, pfsp(self._payoff[self, historical], "squared"))
+        return self._get_opponent(historical, pfsp(self.payoff[self, historical], "squared"))
 
     def _sp_branch(self) -> Player:
         return self
@@ -319,7 +259,6 @@ def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
 
     Raises:
         KeyError: `weighting` has another value.
-        ValueError: `win_rates` is empty, not one-dimensional, or has values outside [0, 1].
 
     Example:
         >>> pfsp(np.array([0.0, 0.5, 1.0]), "squared").tolist()
@@ -327,12 +266,9 @@ def pfsp(win_rates: np.ndarray, weighting: str) -> np.ndarray:
     """
     if weighting not in _WEIGHTINGS:
         raise KeyError(f"weighting = {weighting!r} is not allowed; it must be one of {', '.join(_WEIGHTINGS)}")
-    rates = np.asarray(win_rates, dtype=np.float64)
-    if rates.ndim != 1 or not len(rates) or not np.all((rates >= 0) & (rates <= 1)):
-        raise ValueError(f"win_rates = {win_rates!r} is not allowed; it must be a vector of numbers in [0, 1]")
-    weights = _WEIGHTINGS[weighting](rates)
+    weights = _WEIGHTINGS[weighting](np.asarray(win_rates, dtype=np.float64))
     total = weights.sum()
-    return weights / total if total > 0 else uniform(rates)
+    return weights / total if total > 0 else uniform(weights)
 
 
 def uniform(win_rates: np.ndarray) -> np.ndarray:

@@ -173,9 +173,6 @@ def flat_results(results: Iterable[Any]) -> list[str]:
     return flat
 
 
-_PAYOFFS = {"battle": BattleSharedPayoff}
-
-
 def create_payoff(cfg: Mapping[str, Any]) -> BattleSharedPayoff:
     """Create the payoff of the type `cfg['type']`: 'battle'.
 
@@ -183,7 +180,6 @@ def create_payoff(cfg: Mapping[str, Any]) -> BattleSharedPayoff:
         ConfigError: the type is unknown, or a value is missing or not allowed.
     """
     check_config(cfg, "payoff", dict.fromkeys(("decay", "min_win_rate_games"), anything))
-    kind = cfg.get("type")
-    if kind not in _PAYOFFS:
-        raise ConfigError(f"payoff.type = {kind!r} is not allowed; it must be one of {', '.join(_PAYOFFS)}")
-    return _PAYOFFS[kind](cfg)
+    if cfg.get("type") != "battle":
+        raise ConfigError(f"payoff.type = {cfg.get('type')!r} is not allowed; it must be 'battle'")
+    return BattleSharedPayoff(cfg)

@@ -29,6 +29,7 @@ from ding.rl_utils.adder import get_train_sample
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
 from ding.rl_utils.returns import bootstrap_mask, gae, gae_data
 from ding.torch_utils.data_helper import to_device
+from ding.torch_utils.network.fast_modules import dtype_of, set_training
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
 from ding.utils.data.samples import END_FLAGS, Items, column_of, last_rows, with_columns
@@ -185,16 +186,16 @@ class StochasticPolicy(BatchPolicy):
         Returns:
             What `loss` returned to log of each step, and the norms of the gradients, if `learn.grad_norm` limits them.
         """
-        learn, mode = self._cfg.learn, self._modes[(self._model,)]
+        learn, dtype = self._cfg.learn, dtype_of(self._model)
         max_norm = learn.get("grad_norm", math.inf)
-        mode.set(True)
+        set_training(self._model, True)
         logged, norms = [], []
         minibatches = batch.minibatches(keys, int(learn.batch_size), self._rng)
         if self._cfg.multi_gpu:
             most = -smallest_over_ranks(-math.ceil(batch.size / int(learn.batch_size)))
             minibatches = itertools.islice(itertools.cycle(minibatches), most)
         for minibatch in minibatches:
-            output = self._learn_model.forward(model_input(minibatch["obs"], mode.dtype), **self._collect_kwargs)
+            output = self._learn_model.forward(model_input(minibatch["obs"], dtype), **self._collect_kwargs)
             mask_logits(output)
             total, values = loss(output, minibatch)
             if is_too_far is not None and is_too_far(values):
@@ -252,7 +253,7 @@ class ActorCriticPolicy(StochasticPolicy):
 
     def _values(self, observations: Any) -> Tensor:
         """Return the values [B] of the critic, in evaluation mode and without gradients."""
-        self._modes[(self._model,)].set(False)
+        set_training(self._model, False)
         with torch.no_grad():
             output = self._model(self._model_input(observations), mode="compute_critic")
         value: Tensor = drop_last_axis(output["value"])

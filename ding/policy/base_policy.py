@@ -16,12 +16,13 @@ from ding.model.common.model_factory import constructor_of, create_model, parame
 from ding.policy import modes
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.settings import GLOSSARY, check_settings, gpu, setting
-from ding.policy.training_step import ModuleModes, PolicySteps, act_by_env
+from ding.policy.training_step import PolicySteps, act_by_env
 from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
-from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_model, compile_option
+from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_option
+from ding.torch_utils.network.fast_modules import set_training
 from ding.torch_utils.optimizer_helper import LearningRateSchedule
-from ding.utils.batch_methods import accepts_pieces, adapts_batch, plain_transition
+from ding.utils.batch_methods import accepts_pieces, adapts_batch, does_nothing, plain_transition
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -39,7 +40,7 @@ from ding.utils.default_helper import deep_merge_dicts, new_generator, one_time_
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown
 from ding.utils.module_state import load_model, load_parts, parameter_names, parts_state, with_target
-from ding.utils.object_state import attributes_state, load_attributes_state
+from ding.utils.object_state import SavedAttributes, declared_state, load_declared_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.random_draws import seeded_weights
 from ding.utils.references import resolved
@@ -47,11 +48,9 @@ from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Fields are initialized in this order, whatever the order of the argument: it determines the random numbers drawn.
 _FIELD_ORDER = ("learn", "collect", "eval", "command")
-# Attributes that are not part of a policy's state: its config, caches of its modules, and where it computes.
-_NO_STATE = ("_cfg", "_modes", "_cuda", "_rank", "_device")
 
 
-class Policy(PolicySteps, Configurable, ABC):
+class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
     """Base class of all algorithms: learning from samples, acting, and making samples from transitions.
 
     Workers use modes, named tuples of bound methods. All modes share one `nn.Module`, `_model`, so in one process a
@@ -78,6 +77,7 @@ class Policy(PolicySteps, Configurable, ABC):
     - `_learn_parts()`: return what to save, needed if that is more than `_learn_model`, the target network of
       `_init_target`, `_lr_scheduler` and the optimizers in `_optimizer_names`; or `_state_dict_learn()` and
       `_load_state_dict_learn(state_dict)`, as for `collect` and `eval`.
+    - `_saved`: the names of further attributes that a resumed run needs, see `SavedAttributes`.
     - `_get_<name>()`: return what the modes' `get_attribute(name)` returns, by default the attribute `_<name>`.
 
     The serial pipelines also need a command mode; see `CommandModePolicy`.
@@ -115,14 +115,19 @@ class Policy(PolicySteps, Configurable, ABC):
     )
     total_field: ClassVar[set[str]] = {"learn", "collect", "eval"}
 
+    _saved: ClassVar[tuple[str, ...]] = (
+        *("_rng", "_progress_remaining", "_mixed_precision"),
+        *("_learn_model", "_collect_model", "_eval_model", "_target_model"),  # of wrappers without their module
+    )
+
     # Set by the subclass: the model, wrapped for each mode, and its optimizer.
-    _learn_model: Any
-    _collect_model: Any
-    _eval_model: Any
+    _learn_model: Any = None
+    _collect_model: Any = None
+    _eval_model: Any = None
     _optimizer: torch.optim.Optimizer
 
-    # Keys of `_learn_parts` that states of DI-engine, or of earlier versions, lack. Without its state, a target network
-    # begins as the online one.
+    # Keys of `_learn_parts` that states of DI-engine lack. Without its state, a target network is a copy of the online
+    # one.
     _optional_parts: ClassVar[tuple[str, ...]] = ()
 
     # Attributes that learning saves, too, by name without the leading underscore. States of DI-engine lack them.
@@ -179,7 +184,6 @@ class Policy(PolicySteps, Configurable, ABC):
         self._unroll_len = int(setting(cfg, "collect.unroll_len", 1))
         self._priority = setting(cfg, "priority", False)
         self._on_policy = cfg.on_policy
-        self._modes = ModuleModes()
         requested = self.total_field if enable_field is None else set(enable_field)
         if not requested <= self.total_field:
             raise AssertionError(
@@ -201,7 +205,7 @@ class Policy(PolicySteps, Configurable, ABC):
         if "learn" in requested and (autocast := setting(cfg, "learn.autocast")):
             self._mixed_precision = MixedPrecision(autocast, self._device)
         if requested & {"learn", "collect", "eval"} and (backend := setting(cfg, "learn.compile", False)):
-            compile_model(self._model, backend)
+            self._model.compile(backend="inductor" if backend is True else str(backend))
 
     def _check_learning(self) -> None:
         """Check that the policy can take training steps."""
@@ -380,9 +384,11 @@ class Policy(PolicySteps, Configurable, ABC):
     def _reset_learn(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
         """Reset the state of learning; by default do nothing."""
 
+    @does_nothing
     def _reset_collect(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
         """Reset the state of the envs `data_id` (None: all); by default do nothing."""
 
+    @does_nothing
     def _reset_eval(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
         """Reset the state of the envs `data_id` (None: all); by default do nothing."""
 
@@ -423,20 +429,36 @@ class Policy(PolicySteps, Configurable, ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of this policy in all its modes, for exact resuming.
 
-        It covers modules, optimizers, schedules, counters, random generators, and the recurrent states of the envs; see
-        `attributes_state`. The content of checkpoints is defined by the modes instead.
+        That is the state of the learn mode (of the collect or eval mode, if the policy does not learn), the attributes
+        in `_saved`, those of wrappers, such as generators and the recurrent states of the envs, and those of modules.
         """
-        return attributes_state(self, _NO_STATE)
+        state = super().state_dict()
+        if (mode := self._mode_with_weights) is not None:
+            state[mode] = getattr(self, f"_state_dict_{mode}")()
+            state["modules"] = [declared_state(part) for part in self._modules_with_state()]
+        return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
         """Restore the state that `state_dict` of a policy with the same config and modes returned.
 
         Raises:
             RuntimeError: a module has other parameters.
-            ValueError: the state contains an object that this policy does not have.
+            ValueError: the state lacks something, or contains an object that this policy does not have.
         """
-        state = {key: value for key, value in state_dict.items() if key not in _NO_STATE}
-        load_attributes_state(self, state, self._device)
+        if (mode := self._mode_with_weights) is not None:
+            getattr(self, f"_load_state_dict_{mode}")(state_dict[mode])
+            for part, state in zip(self._modules_with_state(), state_dict["modules"], strict=True):
+                load_declared_state(part, state)
+        return load_declared_state(self, state_dict, self._device)
+
+    @property
+    def _mode_with_weights(self) -> str | None:
+        return next((mode for mode in ("learn", "collect", "eval") if mode in self._enable_field), None)
+
+    def _modules_with_state(self) -> list[nn.Module]:
+        """Return the modules whose class declares `_saved`, such as those that draw random numbers."""
+        networks = (self._model,) if self._target_net is None else (self._model, self._target_net)
+        return [part for network in networks for part in network.modules() if hasattr(type(part), "_saved")]
 
     def _learn_parts(self) -> dict[str, Any]:
         """Return what learning saves and loads, by key: modules, optimizers, tensors and other stateful objects."""
@@ -534,8 +556,10 @@ class BatchPolicy(Policy):
         Logged learning rates are those of this step.
         """
         batch = self._prepare(data)
-        networks = (self._model,) if self._target_net is None else (self._model, self._target_net)
-        self._modes[networks].set(True)
+        if not self._model.training:
+            set_training(self._model, True)
+        if self._target_net is not None and not self._target_net.training:
+            set_training(self._target_net, True)
         learned = self._update(batch)
         if self._target_net is not None:
             self._target_model.update(self._learn_model)

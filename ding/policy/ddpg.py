@@ -58,6 +58,8 @@ class DDPGPolicy(QActorCriticPolicy):
         QActorCriticPolicy.settings,
     )
 
+    _saved = ("_target_actor",)
+    _target_actor: Any = None
     _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
         "_optimizer_critic": ("optimizer_critic", "cur_lr_critic"),
         "_optimizer_actor": ("optimizer_actor", "cur_lr_actor"),

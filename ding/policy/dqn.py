@@ -5,6 +5,7 @@ Related policies, such as C51, override `_head_error`, the loss of one head.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,6 +20,7 @@ from ding.policy.settings import setting
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data, q_nstep_td_error
+from ding.torch_utils.network.fast_modules import set_training
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
@@ -28,7 +30,10 @@ from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack,
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-_CRITERIA = {"mse": partial(F.mse_loss, reduction="none"), "huber": partial(F.huber_loss, reduction="none")}
+_CRITERIA: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mse": lambda value, target: (value - target).square(),
+    "huber": partial(F.huber_loss, reduction="none"),
+}
 _CRITERION = "mse"
 
 
@@ -199,7 +204,8 @@ class DQNPolicy(BatchPolicy):
         if update_target_model:
             self._target_model.update(self._learn_model)
         batch = self._prepare(data)
-        self._modes[self._model, self._target_net].set(False)
+        set_training(self._model, False)
+        set_training(self._target_net, False)
         with torch.no_grad():
             _, error, _ = self._td_error(self._heads(batch))
         return {"priority": error.tolist()}

@@ -105,19 +105,15 @@ class IQLPolicy(QActorCriticPolicy):
         return CriticTerms(losses, error, {"q_value": q[0].mean(), "value": value.mean()})
 
     def _update_actor(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        weight = self._advantage_weight(batch["advantage"])
+        beta, inverse = self._cfg.learn.beta, self._cfg.learn.get("inverse_temperature")
+        scaled = batch["advantage"] / beta if inverse is None else inverse * batch["advantage"]
+        weight = scaled.exp().clamp(max=_MAX_WEIGHT if inverse is None else _MAX_WEIGHT_OF_PAPER)
         log_prob = squashed_gaussian_log_prob(
             self._model(batch["obs"], mode="compute_actor")["logit"], batch["action"].reshape(len(weight), -1)
         )
         loss = -(weight * log_prob).mean()
         self._step(loss, self._optimizer_policy)
         return {"policy_loss": loss}, {"advantage_weight": weight.mean()}
-
-    def _advantage_weight(self, advantage: Tensor) -> Tensor:
-        """Return the weights [B] of the actions of the data set."""
-        beta, inverse = self._cfg.learn.beta, self._cfg.learn.get("inverse_temperature")
-        scaled: Tensor = advantage / beta if inverse is None else inverse * advantage
-        return scaled.exp().clamp(max=_MAX_WEIGHT if inverse is None else _MAX_WEIGHT_OF_PAPER)
 
 
 def expectile_loss(difference: Tensor, tau: float) -> Tensor:

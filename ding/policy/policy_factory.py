@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding.envs.common.gym_compat import duck_kind, entries_of, sample_legal
+from ding.envs.common.gym_compat import duck_kind, entries_of, gymnasium_space, sample_legal
 from ding.policy.modes import random_collect_function
 from ding.utils.action_mask import action_mask_of
 from ding.utils.default_helper import new_generator
@@ -64,7 +64,7 @@ def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
 
 def _own_space(space: Any, rng: np.random.Generator) -> Any:
     """Return a copy of an action space, or of a list of them, that nobody else seeds: envs of a class may share one."""
-    own = copy.deepcopy(space)
+    own = copy.deepcopy([*map(gymnasium_space, space)] if isinstance(space, list) else gymnasium_space(space))
     for member in own if isinstance(own, list) else [own]:
         if hasattr(member, "seed"):
             member.seed(int(rng.integers(2**31)))
@@ -75,17 +75,12 @@ def _random_output(space: Any, obs: Any, rng: np.random.Generator) -> dict[str, 
     if isinstance(space, list):
         mask, is_discrete = action_mask_of(obs), duck_kind(space[0]) == "Discrete"
         if mask is not None and is_discrete:
-            return _random_masked(torch.as_tensor(mask), rng)
+            logit = torch.ones(np.shape(mask)).masked_fill(torch.as_tensor(mask) == 0, -1e8)
+            return {"action": draw_index(rng, torch.softmax(logit, -1)), "logit": logit}
         action = torch.as_tensor(np.stack([member.sample() for member in space]))
         shape = [len(space), int(space[0].n)] if is_discrete else list(action.shape)
         return {"action": action, "logit": torch.ones(shape)}
     return {"action": _random_action(space, obs)}
-
-
-def _random_masked(mask: Tensor, rng: np.random.Generator) -> dict[str, Any]:
-    """Sample one legal action per agent, and return it and its logits."""
-    logit = torch.ones(mask.shape).masked_fill(mask == 0, -1e8)
-    return {"action": draw_index(rng, torch.softmax(logit, -1)), "logit": logit}
 
 
 def _random_action(space: Any, obs: Any) -> Tensor | list[Tensor]:

@@ -159,7 +159,10 @@ class PPOPolicy(ActorCriticPolicy):
             clip_value=learn.grad_clip_value,
         )
         if isinstance(self._model, MAVAC):
-            self._optimizer.accept_order(_original_order(self._model))
+            # In DI-engine's saved states the parameters are in the order encoders, critic, actor.
+            names = ("actor_encoder", "critic_encoder", "critic_head", "actor_head")
+            parts = [getattr(self._model, name).parameters() for name in names]
+            self._optimizer.accept_order(dict.fromkeys(chain(*parts)))
         self._learn_model = self._wrapped("base")
         self._pretrained_model: nn.Module | None = None
         if learn.pretrained_model_path is not None:
@@ -276,16 +279,18 @@ class PPOLoss:
             clipped_surrogate(term.log_prob, old, adv, weight, self.clip_ratio, self.dual_clip)
             for term, old in zip(terms, batch["log_prob_old"], strict=True)
         ]
-        policy_loss = _sum([surrogate.loss for surrogate in surrogates])
+        policy_loss = reduce(add, [surrogate.loss for surrogate in surrogates])
         value_data = ppo_value_data(value, batch["value"], batch["return_"], weight)
         value_loss = ppo_value_error(value_data, self.clip_ratio, self.value_clip)
-        entropy = _sum([_weighted_entropy(term.entropy, adv, weight) for term in terms])
+        entropies = [term.entropy if term.entropy.shape == adv.shape else term.entropy.mean(1) for term in terms]
+        entropy = reduce(add, [weighted_mean(entropy, weight) for entropy in entropies])
         total = policy_loss + self.value_weight * value_loss
         if self.entropy_weight:
             total = total - self.entropy_weight * entropy
         losses, means = [policy_loss, value_loss, entropy], []
-        kl_div = self._divergence(terms, batch["log_prob_pretrained"])
-        if kl_div is not None:
+        if batch["log_prob_pretrained"] is not None:
+            pairs = zip(terms, batch["log_prob_pretrained"], strict=True)
+            kl_div = reduce(add, [kl_estimate(term.log_prob - other, self.kl_type) for term, other in pairs])
             total = total + self.kl_beta * kl_div
             losses.append(kl_div)
         if self.kind.is_discrete is False:
@@ -312,12 +317,6 @@ class PPOLoss:
             columns.append(torch.stack([torch.stack(step.means) for step in steps]))
         return torch.cat(columns, 1)
 
-    def _divergence(self, terms: Sequence[Any], reference: Sequence[Tensor] | None) -> Tensor | None:
-        if reference is None:
-            return None
-        pairs = zip(terms, reference, strict=True)
-        return _sum([kl_estimate(term.log_prob - log_prob, self.kl_type) for term, log_prob in pairs])
-
 
 def normalised(adv: Tensor) -> Tensor:
     """Return `adv` with mean 0 and (unbiased) standard deviation 1; a single advantage is unchanged."""
@@ -325,14 +324,6 @@ def normalised(adv: Tensor) -> Tensor:
         return adv
     std, mean = torch.std_mean(adv)
     return (adv - mean) / (std + 1e-8)
-
-
-def _weighted_entropy(entropy: Tensor, adv: Tensor, weight: Tensor | None) -> Tensor:
-    return weighted_mean(entropy if entropy.shape == adv.shape else entropy.mean(1), weight)
-
-
-def _sum(items: list[Tensor]) -> Tensor:
-    return reduce(add, items)
 
 
 # --- the start ---
@@ -392,12 +383,6 @@ def _last_layers(head: nn.Module) -> list[nn.Module]:
     if isinstance(head, ReparameterizationHead):
         return [layer for layer in (head.mu, head.log_sigma_layer) if layer is not None]
     return [[layer for layer in head.modules() if isinstance(layer, nn.Linear)][-1]]
-
-
-def _original_order(model: MAVAC) -> list[nn.Parameter]:
-    """Return the parameters in the order of DI-engine's saved states: encoders, critic, actor."""
-    parts = model.actor_encoder, model.critic_encoder, model.critic_head, model.actor_head
-    return list(dict.fromkeys(parameter for part in parts for parameter in part.parameters()))
 
 
 _Weighted = type[nn.Linear] | type[nn.Conv2d]

@@ -104,7 +104,11 @@ class QActorCriticPolicy(BatchPolicy):
     def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super()._prepare(data)
         if self.has_discrete_actions is not True:
-            batch["action"] = self._real_valued(batch["action"])
+            action = batch["action"]
+            if isinstance(action, Mapping):  # hybrid: a type and its arguments
+                batch["action"] = {**action, "action_args": self._model_input(action["action_args"], integers=True)}
+            else:
+                batch["action"] = self._model_input(action, integers=True)
         return batch
 
     def _update(self, batch: dict[str, Any]) -> Learned:
@@ -130,12 +134,6 @@ class QActorCriticPolicy(BatchPolicy):
     def _update_actor(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Take a step of the actor, and return its losses and further scalars to log, by name."""
         raise NotImplementedError(f"{type(self).__name__} must define _update_actor")
-
-    def _real_valued(self, action: Any) -> Any:
-        """Convert `action` to the dtype of the model; for a hybrid action, its arguments."""
-        if isinstance(action, Mapping):
-            return {**action, "action_args": self._model_input(action["action_args"], integers=True)}
-        return self._model_input(action, integers=True)
 
     def _critic_loss(
         self, q: list[Tensor], next_value: Tensor, batch: dict[str, Any]

@@ -197,7 +197,12 @@ class FQFPolicy(DQNPolicy):
             self._renew_noise()
         heads = self._heads(batch)
         quantile_loss, error, logged = self._td_error(heads)
-        fraction_loss = torch.stack([self._fraction_loss(head) for head in heads]).mean()
+        losses = []
+        for head in heads:
+            output, action = head.output, head.action.reshape(-1)
+            loss = fqf_calculate_fraction_loss(output["q_tau_i"], output["q"], output["quantiles"], action)
+            losses.append(loss - self._cfg.learn.ent_coef * output["entropies"].mean())
+        fraction_loss = torch.stack(losses).mean()
         # No parameter is in both losses: the embedding is detached for the proposal, the fractions for the values.
         self._backward_and_step(fraction_loss, self._fraction_loss_optimizer)
         self._backward_and_step(quantile_loss, self._quantile_loss_optimizer)
@@ -208,12 +213,6 @@ class FQFPolicy(DQNPolicy):
         }
         norms = {f"total_norm_{part}": self._total_norm(part) for part in _PARTS}
         return Learned({**values, **norms}, error, histograms)
-
-    def _fraction_loss(self, head: HeadInputs) -> Tensor:
-        output, action = head.output, head.action.reshape(-1)
-        loss = fqf_calculate_fraction_loss(output["q_tau_i"], output["q"], output["quantiles"], action)
-        regularized: Tensor = loss - self._cfg.learn.ent_coef * output["entropies"].mean()
-        return regularized
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at proposed fractions: the error is summed over them, averaged over target quantiles."""

@@ -18,7 +18,6 @@ from ding.policy.training_step import Learned
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
-from ding.torch_utils.network.rnn import LSTM
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.action_mask import action_mask_of
 from ding.utils.batch_methods import accepts_pieces
@@ -124,7 +123,6 @@ class R2D2Policy(BatchPolicy):
         self._init_importance_weights()
         self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ())
         self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate)
-        self._optimizer.accept_order(_earlier_order(self._model))
         self._init_target(learn.target_update_freq, learn.target_update_theta)
         self._learn_model = self._wrapped("argmax_sample")
 
@@ -253,17 +251,6 @@ class R2D2Policy(BatchPolicy):
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
         self._eval_model.reset(data_id=data_id)
-
-
-def _earlier_order(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters in the order of states saved by earlier versions: an LSTM's norms after its weights."""
-    norms = {id(layer.wh[-1]): list(layer.norm.parameters()) for layer in model.modules() if isinstance(layer, LSTM)}
-    moved = {id(norm) for group in norms.values() for norm in group}
-    order: list[nn.Parameter] = []
-    for parameter in model.parameters():
-        if id(parameter) not in moved:
-            order += [parameter, *norms.get(id(parameter), [])]
-    return order
 
 
 def _env_num(cfg: EasyDict, field: str) -> int:

@@ -30,7 +30,6 @@ from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, bo
 from ding.utils.data.collate_fn import collate_steps
 from ding.utils.data.nested import leaves, map_leaves
 from ding.utils.data.samples import END_FLAGS, Items, node_items, table_of
-from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LEARN_KEYS = ("obs", "next_obs", "action", "logit", "reward", "done", "null", "weight", *END_FLAGS)
@@ -289,14 +288,6 @@ class IMPALAPolicy(SequenceActorPolicy):
         return Learned({"total_loss": total, **loss._asdict()}, priority)
 
 
-# Settings without an effect, as in DI-engine.
-_NO_EFFECT = (
-    ("learn", "lambda_", "Retrace has no such factor"),
-    ("collect", "gae_lambda", "Retrace has no such factor"),
-    ("learn", "value_weight", "actor and critic have an optimizer each"),
-)
-
-
 @POLICY_REGISTRY.register("acer")
 class ACERPolicy(SequenceActorPolicy):
     """ACER (https://arxiv.org/abs/1611.01224) for discrete actions.
@@ -354,9 +345,6 @@ class ACERPolicy(SequenceActorPolicy):
     def _init_learn(self) -> None:
         super()._init_learn()
         learn = self._cfg.learn
-        for section, key, reason in _NO_EFFECT:
-            if self._cfg[section].get(key) not in (None, ACERPolicy.config[section][key]):
-                one_time_warning(f"ACER: policy.{section}.{key} has no effect: {reason}; leave it out")
         model: Any = self._model
         clipping = {"grad_clip_type": learn.grad_clip_type, "clip_value": learn.clip_value}
         self._optimizer_actor = Adam(model.actor.parameters(), lr=learn.learning_rate_actor, **clipping)

@@ -128,7 +128,7 @@ def check_settings(cfg: Mapping[str, Any], where: str, settings: Mapping[str, Se
         ConfigError: a value violates its rule.
     """
     for path, (_, rule, _) in settings.items():
-        value = setting(cfg, path, _MISSING)
+        value = _MISSING if rule is None else setting(cfg, path, _MISSING)
         if rule is None or value is _MISSING:
             continue
         allowed = rule(value)

@@ -19,6 +19,8 @@ from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
 from ding.policy.common_utils import acting_input, model_input, stack_observations
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import MixedPrecision
+from ding.torch_utils.network.fast_modules import dtype_of, set_training
+from ding.torch_utils.optimizer_helper import clip_norm
 from ding.torch_utils.thread_count import flushing_denormals
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.collate_fn import split_output
@@ -104,74 +106,6 @@ def _average(parameters: list[Tensor]) -> None:
         start = end
 
 
-class ModuleMode:
-    """Switch of modules between training and evaluation mode, at 2 % of the cost of `module.train(mode)`.
-
-    The submodules are listed once, and again after one was added, removed or replaced. If a submodule overrides
-    `train`, `train` of all modules is called. A deep copy belongs to the copied modules.
-
-    Example:
-        >>> net = nn.Sequential(nn.Linear(1, 1))
-        >>> ModuleMode(net).set(False)
-        >>> net.training, net[0].training
-        (False, False)
-    """
-
-    def __init__(self, *modules: nn.Module) -> None:
-        self.modules = modules
-        self._list_parts()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ModuleMode, self.modules
-
-    def _list_parts(self) -> None:
-        parts = [part for module in self.modules for part in module.modules()]
-        self._children = [part._modules for part in parts]
-        self._expected = [dict(children) for children in self._children]
-        self._classes = [type(part) for part in parts]
-        # Setting `training` in `__dict__` avoids the slow `nn.Module.__setattr__`.
-        self._entries = [part.__dict__ for part in parts]
-        self._parameters = [part._parameters for part in parts if part._parameters]
-
-    def set(self, training: bool) -> None:
-        """Set all submodules to training or evaluation mode, unless the modules are in that mode.
-
-        After a change of submodules the mode is always set, because new ones may be in the other mode.
-        """
-        if self._children != self._expected:
-            self._list_parts()
-        else:
-            for module in self.modules:
-                if module.training is not training:
-                    break
-            else:
-                return
-        for cls, entry in zip(self._classes, self._entries, strict=True):
-            if cls.train is not nn.Module.train or "train" in entry:
-                for module in self.modules:
-                    module.train(training)
-                return
-        for entry in self._entries:
-            entry["training"] = training
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the first floating-point parameter, float32 if there is none; as of the last `set`."""
-        for parameters in self._parameters:
-            for parameter in parameters.values():
-                if parameter is not None and parameter.is_floating_point():
-                    return parameter.dtype
-        return torch.float32
-
-
-class ModuleModes(dict[tuple[nn.Module, ...], ModuleMode]):
-    """The `ModuleMode` of each tuple of modules, created at the first access."""
-
-    def __missing__(self, modules: tuple[nn.Module, ...]) -> ModuleMode:
-        mode = self[modules] = ModuleMode(*modules)
-        return mode
-
-
 class Learned(NamedTuple):
     """What is logged of a training step.
 
@@ -186,13 +120,12 @@ class Learned(NamedTuple):
     others: Mapping[str, Any] = MappingProxyType({})
 
     def to_numbers(self) -> dict[str, Any]:
-        """Return all entries, the tensors as Python numbers in one transfer."""
-        scalars = torch.stack(tuple(self.values.values()))
-        if self.priority is None:
-            return {**dict(zip(self.values, scalars.tolist(), strict=True)), **self.others}
-        numbers = torch.cat((scalars, self.priority)).tolist()
-        priority = numbers[len(self.values) :]
-        return {**dict(zip(self.values, numbers, strict=False)), "priority": priority, **self.others}
+        """Return all entries, the tensors as Python numbers, the scalars in one transfer."""
+        scalars = torch.stack(tuple(self.values.values())).tolist()
+        numbers = dict(zip(self.values, scalars, strict=True))
+        if self.priority is not None:
+            numbers["priority"] = self.priority.tolist()
+        return {**numbers, **self.others}
 
 
 class PolicySteps:
@@ -203,7 +136,6 @@ class PolicySteps:
     _cuda: bool
     _priority: bool
     _device: str
-    _modes: ModuleModes
     _learn_model: Any
     _mixed_precision: MixedPrecision | None = None
     # Whether losses are weighted by the buffer's `priority_IS`.
@@ -316,19 +248,19 @@ class PolicySteps:
                 mixed.unscale(optimizer)
             norm = _no_norm(loss.device)
             if max_grad_norm < math.inf:
-                norm = nn.utils.clip_grad_norm_(parameters_of(optimizer), max_grad_norm)
+                norm = clip_norm(parameters_of(optimizer), max_grad_norm)
             flushing_denormals(optimizer.step if mixed is None else partial(mixed.step, optimizer))
         return norm
 
     def _model_input(self, obs: Any, integers: bool = False) -> Any:
         """Convert the tensors of `obs` to the model's dtype; integers other than bytes only if `integers` is set."""
-        return model_input(obs, self._modes[(self._model,)].dtype, integers)
+        return model_input(obs, dtype_of(self._model), integers)
 
     def _on_model(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Move a train batch to the device of the model; observations and rewards get the dtype of the model."""
         if self._cuda:
             batch = to_device(batch, self._device)
-        dtype = self._modes[(self._model,)].dtype
+        dtype = dtype_of(self._model)
         for key in ("obs", "next_obs"):
             if key in batch and (not isinstance(obs := batch[key], Tensor) or obs.dtype is not dtype):
                 batch[key] = model_input(obs, dtype)
@@ -344,9 +276,9 @@ class PolicySteps:
         Args:
             obs: an array or tensor [E, *obs_shape], or a (nested) dict of them.
         """
-        mode = self._modes[(self._model,)]
-        mode.set(False)
-        obs = acting_input(obs, mode.dtype, self._device if self._cuda else None)
+        if self._model.training:
+            set_training(self._model, False)
+        obs = acting_input(obs, dtype_of(self._model), self._device if self._cuda else None)
         if obs_key is not None:
             obs = {obs_key: obs}
         with torch.set_grad_enabled(False):  # equivalent to `no_grad`, at half its cost

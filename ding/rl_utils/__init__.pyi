@@ -37,13 +37,11 @@ from ding.rl_utils.ppo import ppo_policy_error as ppo_policy_error
 from ding.rl_utils.ppo import ppo_policy_error_continuous as ppo_policy_error_continuous
 from ding.rl_utils.ppo import ppo_value_data as ppo_value_data
 from ding.rl_utils.ppo import ppo_value_error as ppo_value_error
-from ding.rl_utils.returns import NStepColumns as NStepColumns
 from ding.rl_utils.returns import bootstrap_mask as bootstrap_mask
 from ding.rl_utils.returns import gae as gae
 from ding.rl_utils.returns import gae_columns as gae_columns
 from ding.rl_utils.returns import gae_data as gae_data
 from ding.rl_utils.returns import inv_symlog as inv_symlog
-from ding.rl_utils.returns import nstep_columns as nstep_columns
 from ding.rl_utils.returns import nstep_return as nstep_return
 from ding.rl_utils.returns import nstep_return_data as nstep_return_data
 from ding.rl_utils.returns import symlog as symlog

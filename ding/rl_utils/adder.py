@@ -1,14 +1,14 @@
 """Conversion of the transitions of trajectory fragments into train samples: advantages, n-step returns, unrolls.
 
 Transitions are dicts of tensors, in the order of one fragment. Each has `done`, and `terminated` and `truncated` if
-they are known. A table of transitions becomes a table of samples, a list a list. A table may contain several
-fragments, one after the other, and has their `lengths`; then so does the table of samples.
+they are known. A table of transitions becomes a table of samples, a list a list, which is in columns. A table may
+contain several fragments, one after the other, and has their `lengths`; then so does the table of samples.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ding.rl_utils.returns import bootstrap_mask, gae_columns, nstep_columns
+from ding.rl_utils.returns import bootstrap_mask, ends_of_rows, gae_columns
 from ding.utils.data.samples import (
     Column,
     IntArray,
@@ -34,11 +34,11 @@ from ding.utils.data.samples import (
     node_items,
     node_values,
     pack,
+    packed,
     rows_of,
     table_of,
     with_columns,
 )
-from ding.utils.default_helper import lists_to_dicts
 
 Transition = dict[str, Any]
 BoolArray = npt.NDArray[np.bool_]
@@ -56,6 +56,21 @@ _NULL_VALUES: dict[str, Any] = {
     "null": True,
     "value_gamma": 0.0,
 }
+
+
+def _table(data: Items) -> Table:
+    """Return transitions in columns; end flags that only some have are filled in.
+
+    Raises:
+        ValueError: they have not the same keys.
+    """
+    table = table_of(data)
+    if table is None:
+        table = packed([dict(transition) for transition in rows_of(data)])
+    if table is None:
+        keys = sorted({str(sorted(map(str, transition))) for transition in rows_of(data)})
+        raise ValueError(f"transitions of one trajectory must have the same keys, but have {' and '.join(keys)}")
+    return table
 
 
 def get_gae(data: Items, last_value: Tensor, gamma: float, gae_lambda: float, cuda: bool = False) -> Any:
@@ -80,7 +95,7 @@ def get_gae_with_default_last_value(
         return data
     lengths = lengths_of(data)
     rows = np.maximum(lengths.cumsum() - 1, 0)  # the last of each fragment
-    flags = _flag_columns(items_at(data, rows))
+    flags = _flags(_table(items_at(data, rows)))
     ended = np.broadcast_to(np.asarray(done, np.bool_).reshape(-1), lengths.shape)
     goes_on = ~ended | bootstrap_mask(ended, flags.get("terminated"), flags.get("truncated"))
     value = _stacked(data, "value")
@@ -98,7 +113,7 @@ def _kept(data: Any, is_kept: BoolArray, lengths: IntArray) -> Any:
     """Return the transitions that are kept; `lengths` are the resulting lengths of the fragments."""
     rows, table = np.flatnonzero(is_kept), table_of(data)
     if table is None:
-        return [data[row] for row in rows.tolist()]
+        return items_at(data, rows)
     of_kept = None if table.lengths is None else lengths
     return like(data, Table(table.take(rows).columns, chained=table.is_chained, size=len(rows), lengths=of_kept))
 
@@ -121,26 +136,28 @@ def _stacked(data: Any, key: str) -> Tensor:
     table = table_of(data)
     if table is not None and key in table.columns:
         return _as_tensor(table.columns[key])
-    transitions: Sequence[Transition] = rows_of(data)
+    transitions = rows_of(data)
     for i, transition in enumerate(transitions):
         if key not in transition:
             raise KeyError(
                 f"transition {i} of {len(data)} has no {key!r}, only {', '.join(map(repr, transition)) or 'nothing'}; "
                 "a last row without reward, which lends its value, is for get_gae_with_default_last_value(done=False)"
             )
-    return _stack([transition[key] for transition in transitions])
-
-
-def _stack(entries: list[Any]) -> Tensor:
-    return torch.stack([e if isinstance(e, Tensor) else torch.as_tensor(e, dtype=torch.float32) for e in entries])
+    return _as_tensor(pack([transition[key] for transition in transitions]))
 
 
 def _as_tensor(node: Node) -> Tensor:
-    """Return the items of a node, stacked as by `_stack`."""
-    if not isinstance(node, Column) or node.kind is Kind.OBJECT or node.steps:
-        return _stack(node_items(node))
-    values = node.values()
-    return torch.from_numpy(values if node.kind is Kind.TENSOR else values.astype(np.float32))
+    """Return the items of a node as one tensor; all but tensors become float32."""
+    if isinstance(node, Column) and node.kind is not Kind.OBJECT and not node.steps:
+        values = node.values()
+        return torch.from_numpy(values if node.kind is Kind.TENSOR else values.astype(np.float32))
+    items = node_items(node)
+    return torch.stack([e if isinstance(e, Tensor) else torch.as_tensor(e, dtype=torch.float32) for e in items])
+
+
+def _flags(table: Table) -> dict[str, Any]:
+    """Return the values of the end flags that the transitions have."""
+    return {flag: node_values(table.columns[flag]) for flag in _END_FLAGS if flag in table.columns}
 
 
 def get_nstep_return_data(
@@ -155,7 +172,11 @@ def get_nstep_return_data(
     `reward` becomes the n successive rewards ([n] for rewards [1], zeros after the last step) or, with `cum_reward`,
     their discounted sum; `next_obs` is the observation n steps later; `done`, `terminated` and `truncated` are those
     of the last of these steps, as far as it has them. `value_gamma` is the discount of the value of `next_obs`,
-    gamma^m where only m < n steps were left; it is absent without `correct_terminate_gamma`. See `nstep_columns`.
+    gamma^m where only m < n steps were left; it is absent without `correct_terminate_gamma`. The window of a step ends
+    at the n-th row from it, at the end of its episode, or at the last row of its fragment, whichever comes first.
+
+    Raises:
+        ValueError: the transitions have not the same keys.
 
     Example:
         >>> steps = [dict(obs=i, next_obs=i + 1, reward=torch.ones(1), done=False) for i in range(3)]
@@ -165,59 +186,33 @@ def get_nstep_return_data(
     """
     if nstep == 1 or not data:
         return data
-    flags = _flag_columns(data)
-    columns = nstep_columns(
-        *(_stacked(data, "reward"), flags.get("done"), gamma, nstep, cum_reward),
-        *(flags.get("terminated"), flags.get("truncated"), lengths_of(data)),
-    )
-    index = columns.index.numpy(force=True)
-    value_gamma = None
-    if correct_terminate_gamma:
-        powers = np.array([gamma**steps for steps in range(nstep + 1)])
-        value_gamma = powers[index - np.arange(len(index)) + 1]
-    table = table_of(data)
-    if table is not None:
-        return like(data, _nstep_table(table, columns.reward, index, value_gamma))
-    return _nstep_dicts(rows_of(data), columns.reward, index.tolist(), value_gamma)
-
-
-def _nstep_table(table: Table, reward: Tensor, index: IntArray, value_gamma: Any) -> Table:
+    table = _table(data)
+    reward = _stacked(table, "reward")
+    dtype = reward.dtype
+    rewards = (reward.float() if dtype is torch.bfloat16 else reward).numpy(force=True)
+    length, rows = len(rewards), np.arange(len(rewards))
+    items = rewards if rewards.ndim > 1 else rewards[:, None]  # [T, ..., k]
+    # The last row of the window of each step.
+    index = np.minimum(rows + nstep - 1, ends_of_rows(length, lengths_of(table), *_flags(table).values()))
+    windows = np.zeros((*items.shape[:-1], nstep, items.shape[-1]), rewards.dtype)
+    for step in range(min(nstep, length)):
+        windows[: length - step, ..., step, :] = items[step:]
+    is_beyond = rows[:, None] + np.arange(nstep) > index[:, None]  # [T, n]
+    windows[np.broadcast_to(is_beyond.reshape(length, *([1] * (items.ndim - 2)), nstep), windows.shape[:-1])] = 0
+    powers = np.array([float(gamma) ** i for i in range(nstep + 1)])
+    if cum_reward:
+        discounts = powers[:nstep].astype(rewards.dtype if rewards.dtype.kind == "f" else np.float32)
+        windows = (np.swapaxes(windows, -1, -2) @ discounts).reshape(rewards.shape)
+    else:
+        windows = windows.reshape(*items.shape[:-1], nstep * items.shape[-1])
     # Except at the end of an episode, the next observation of a step is the observation of the next step, the same row.
-    of_last_step = [key for key in (*_END_FLAGS, "next_obs") if key in table.columns]
-    changed = {key: map_node(lambda column: column.take(index), table.columns[key]) for key in of_last_step}
-    if value_gamma is not None:
-        changed["value_gamma"] = Column(Kind.FLOAT, value_gamma)
-    return table.with_columns(**changed, reward=column_of(reward))
-
-
-def _nstep_dicts(data: Sequence[Transition], reward: Tensor, index: list[int], value_gamma: Any) -> list[Transition]:
-    has_next_obs, rewards = "next_obs" in data[0], reward.unbind(0)
-    samples = []
-    for i, (transition, row) in enumerate(zip(data, index, strict=True)):
-        sample, end = dict(transition), data[row]
-        for flag in _END_FLAGS:
-            if flag in end:
-                sample[flag] = end[flag]
-            else:
-                sample.pop(flag, None)
-        if has_next_obs:
-            goes_on = index[row] > row
-            sample["next_obs"] = data[row + 1]["obs"] if goes_on else end["next_obs"]
-        sample["reward"] = rewards[i]
-        if value_gamma is not None:
-            sample["value_gamma"] = value_gamma[i].item()
-        samples.append(sample)
-    return samples
-
-
-def _flag_columns(data: Items) -> dict[str, Any]:
-    """Return the end flags that any transition has, as columns; a list has None where a transition lacks the flag."""
-    table = table_of(data)
-    if table is not None:
-        return {flag: node_values(table.columns[flag]) for flag in _END_FLAGS if flag in table.columns}
-    transitions = rows_of(data)
-    told = [flag for flag in _END_FLAGS if any(flag in transition for transition in transitions)]
-    return {flag: [transition.get(flag) for transition in transitions] for flag in told}
+    of_last_step = {key: table.columns[key] for key in (*_END_FLAGS, "next_obs") if key in table.columns}
+    changed = Table(of_last_step, size=length).take(index).columns
+    if correct_terminate_gamma:
+        changed["value_gamma"] = Column(Kind.FLOAT, powers[index - rows + 1])
+    rewards_of_windows = torch.from_numpy(windows)
+    changed["reward"] = column_of(rewards_of_windows.to(dtype) if dtype is torch.bfloat16 else rewards_of_windows)
+    return like(data, table.with_columns(**changed))
 
 
 def get_train_sample(
@@ -243,21 +238,7 @@ def get_train_sample(
         raise AssertionError(f"last_fn_type = {last_fn_type!r} is not allowed; use 'drop', 'last' or 'null_padding'")
     if unroll_len == 1:
         return data
-    table = table_of(data)
-    if table is not None:
-        return like(data, _unrolled(table, unroll_len, last_fn_type, null_transition))
-    steps = _with_all_flags(list(rows_of(data)))
-    whole = len(steps) - len(steps) % unroll_len
-    pieces = [steps[start : start + unroll_len] for start in range(0, whole, unroll_len)]
-    residual = steps[whole:]
-    if residual and last_fn_type != "drop":
-        missing = unroll_len - len(residual)
-        if last_fn_type == "last" and pieces:
-            pieces.append(copy.deepcopy(pieces[-1][-missing:]) + residual)
-        else:
-            null = _null_transition(residual[-1]) if null_transition is None else null_transition
-            pieces.append(residual + [copy.deepcopy(null) for _ in range(missing)])
-    return [lists_to_dicts(piece, recursive=True) for piece in pieces]
+    return like(data, _unrolled(_table(data), unroll_len, last_fn_type, null_transition)) if len(data) else data
 
 
 def _unrolled(table: Table, unroll_len: int, last_fn_type: str, null: Transition | None) -> Table:
@@ -302,11 +283,7 @@ def append_null_steps(data: Items, number: int | IntArray) -> Any:
 
     `data` stays unchanged. For several fragments, `number` may be [P].
     """
-    table = table_of(data)
-    if table is None:
-        steps = rows_of(data)
-        null = _null_transition(steps[-1])
-        return [{**step, "null": False} for step in steps] + [copy.deepcopy(null) for _ in range(int(np.sum(number)))]
+    table = _table(data)
     table = table.with_columns(null=Column(Kind.BOOL, np.zeros(len(table), np.bool_)))
     if not np.any(number):
         return like(data, table)
@@ -353,27 +330,6 @@ def _gathered(
             node, given = Column(Kind.OBJECT, node_items(node)), Column(Kind.OBJECT, [null[key]])
         gathered[key] = map_node(partial(gather, key), node, given)
     return gathered
-
-
-def _with_all_flags(data: list[Transition]) -> list[Transition]:
-    """Return the transitions, each with all flags that any of them has, since those of a piece become lists."""
-    flags = _flag_columns(data)
-    partly = [flag for flag in ("terminated", "truncated") if any(entry is None for entry in flags.get(flag, ()))]
-    if not partly:
-        return data
-    done = flags.pop("done", [None] * len(data))
-    goes_on, is_done = bootstrap_mask(done, **flags), ~bootstrap_mask(done)
-    meaning = {"terminated": (~goes_on).tolist(), "truncated": (is_done & goes_on).tolist()}
-    return [
-        {**transition, **{flag: meaning[flag][i] for flag in partly if flag not in transition}}
-        for i, transition in enumerate(data)
-    ]
-
-
-def _null_transition(template: Transition) -> Transition:
-    null = {key: _zeros_like(value) if key in _ZEROED else value for key, value in template.items()}
-    flags: dict[str, Any] = {flag: _NULL_VALUES[flag] for flag in ("terminated", "truncated") if flag in null}
-    return {**null, **flags, "done": True, "null": True, "value_gamma": 0.0}
 
 
 def _null_object(key: str, item: Any) -> Any:

@@ -56,7 +56,6 @@ def dist_nstep_td_error(
 
     Raises:
         AssertionError: a probability of the chosen action is not positive.
-        ValueError: `n_atom` is below 2 or differs from that of `dist`, or v_min >= v_max.
 
     Example:
         >>> dist = torch.full((1, 1, 3), 1 / 3)
@@ -72,7 +71,6 @@ def dist_nstep_td_error(
         value_gamma = _repeat(value_gamma, agents)
     if isinstance(gamma, list | tuple):
         gamma = [discount for discount in gamma for _ in range(agents)]
-    _check_atoms(dist, v_min, v_max, n_atom)
     with torch.no_grad():
         atoms = torch.linspace(v_min, v_max, n_atom, device=dist.device, dtype=dist.dtype)
         next_probability = _of_action(next_dist, next_act)
@@ -94,19 +92,11 @@ def dist_1step_td_error(data: dist_1step_td_data, gamma: float, v_min: float, v_
 
     Raises:
         AssertionError: the reward is not [B], or a probability of the chosen action is not positive.
-        ValueError: `n_atom` is below 2 or differs from that of `dist`, or v_min >= v_max.
     """
     if data.reward.dim() != 1:
         raise AssertionError(f"the reward has shape {tuple(data.reward.shape)}; it must be (B,)")
     one_step = dist_nstep_td_data(*data)._replace(reward=data.reward.unsqueeze(0))
     return dist_nstep_td_error(one_step, gamma, v_min, v_max, n_atom)[0]
-
-
-def _check_atoms(dist: Tensor, v_min: float, v_max: float, n_atom: int) -> None:
-    if dist.shape[-1] != n_atom or n_atom < 2:
-        raise ValueError(f"dist has shape {tuple(dist.shape)}; its last axis must be n_atom = {n_atom}, 2 or more")
-    if not v_min < v_max:
-        raise ValueError(f"v_min = {v_min} and v_max = {v_max} are not allowed; v_min must be less than v_max")
 
 
 def _repeat(per_sample: Tensor, agents: int) -> Tensor:
@@ -119,9 +109,8 @@ def _of_action(dist: Tensor, action: Tensor) -> Tensor:
     """Return the distribution [B, n_atom] of each action; agents are folded into B."""
     flat = dist.reshape(-1, *dist.shape[-2:])
     chosen = action.reshape(-1, 1, 1).expand(-1, 1, flat.shape[-1])
-    return flat.gather(1, chosen).squeeze(
-        1
-    )  # a negative action is an error, as elsewhere, and not counted from the end
+    # A negative action is an error, as elsewhere, and not counted from the end.
+    return flat.gather(1, chosen).squeeze(1)
 
 
 def _project(probability: Tensor, position: Tensor) -> Tensor:

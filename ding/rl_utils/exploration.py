@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ class BaseNoise(ABC):
         AssertionError: `sigma` is negative, at construction or when it is set later.
     """
 
+    _saved: ClassVar[tuple[str, ...]] = ("_sigma",)
     _sigma: float
 
     @property
@@ -62,6 +63,8 @@ class BaseNoise(ABC):
 class GaussianNoise(BaseNoise):
     """Independent normal noise."""
 
+    _saved = ("_rng",)
+
     def __init__(self, mu: float = 0.0, sigma: float = 1.0) -> None:
         self._rng = new_generator()
         self._mu = mu
@@ -81,6 +84,8 @@ class OUNoise(BaseNoise):
         >>> noise((1,)).item(), noise((1,)).item()
         (0.5, 0.75)
     """
+
+    _saved = ("_rng", "_x")
 
     def __init__(
         self,

@@ -123,76 +123,13 @@ def _flag_array(column: Sequence[Any]) -> NDArray[Any]:
         return np.array([np.nan if entry is None else float(np.asarray(entry).all()) for entry in column])
 
 
-class NStepColumns(NamedTuple):
-    """The result of `nstep_columns`: arrays, or tensors on the device of the rewards if those are a tensor."""
-
-    # [T, n] of rewards [T] or [T, 1], [T, ..., n * k] of [T, ..., k]; shaped as the rewards with cum_reward.
-    reward: Any
-    index: Any  # [T] int64
-    value_gamma: Any  # [T] float32
-
-
-def nstep_columns(
-    reward: Tensor | NDArray[Any],
-    done: Flags | None,
-    gamma: float,
-    nstep: int,
-    cum_reward: bool = False,
-    terminated: Flags | None = None,
-    truncated: Flags | None = None,
-    lengths: NDArray[np.int64] | None = None,
-) -> NStepColumns:
-    """Return the n-step columns of a fragment; see `get_nstep_return_data` for the samples made from them.
-
-    The n-step window of a step ends at the n-th row from it, at the end of its episode (the first row where a flag is
-    set), or at the last row of its fragment, whichever comes first. `lengths` [P] are those of several fragments, one
-    after the other; without it, all rows are one fragment. `index` is the last row of the window: `next_obs`, `done`,
-    `terminated` and `truncated` of the sample are those of that row. `reward` has the rewards in the window, padded
-    with zeros, or their discounted sum. `value_gamma` is gamma to the power of the window's length.
-
-    Example:
-        >>> columns = nstep_columns(np.array([1.0, 2.0, 3.0], np.float32), [False, False, True], 0.5, 2)
-        >>> columns.reward.tolist(), columns.index.tolist(), columns.value_gamma.tolist()
-        ([[1.0, 2.0], [2.0, 3.0], [3.0, 0.0]], [1, 2, 2], [0.25, 0.25, 0.5])
-    """
-    if isinstance(reward, Tensor) and reward.dtype is torch.bfloat16:  # numpy has no such type
-        columns = nstep_columns(reward.float(), done, gamma, nstep, cum_reward, terminated, truncated, lengths)
-        return columns._replace(reward=columns.reward.to(reward.dtype))
-    rewards = reward.numpy(force=True) if isinstance(reward, Tensor) else reward
-    length, rows = len(rewards), np.arange(len(rewards))
-    index = np.minimum(rows + (nstep - 1), length - 1)
-    items = rewards if rewards.ndim > 1 else rewards[:, None]  # [T, ..., k]
-    windows = np.zeros((*items.shape[:-1], nstep, items.shape[-1]), rewards.dtype)
-    for step in range(min(nstep, length)):
-        windows[: length - step, ..., step, :] = items[step:]
-    ends = _ends(length, lengths, done, terminated, truncated)
-    if ends is not None:
-        index = np.minimum(index, ends)
-        is_beyond = rows[:, None] + np.arange(nstep) > index[:, None]  # [T, n]
-        windows[np.broadcast_to(is_beyond.reshape(length, *([1] * (items.ndim - 2)), nstep), windows.shape[:-1])] = 0
-    powers = np.array([float(gamma) ** i for i in range(nstep + 1)])
-    if cum_reward:
-        discounts = powers[:nstep].astype(rewards.dtype if rewards.dtype.kind == "f" else np.float32)
-        windows = (np.swapaxes(windows, -1, -2) @ discounts).reshape(rewards.shape)
-    else:
-        windows = windows.reshape(*items.shape[:-1], nstep * items.shape[-1])
-    columns = NStepColumns(windows, index, powers[index - rows + 1].astype(np.float32))
-    if isinstance(reward, Tensor):
-        return NStepColumns(*(torch.from_numpy(column).to(reward.device) for column in columns))
-    return columns
-
-
-def _ends(length: int, lengths: NDArray[np.int64] | None, *flags: Flags | None) -> NDArray[Any] | None:
-    """Return for each row the next row with a flag, or the last of its fragment; None if only the last row is one."""
+def ends_of_rows(length: int, lengths: NDArray[np.int64], *flags: Flags) -> NDArray[np.int64]:
+    """Return for each row the first row from it where all of a flag are set, or the last row of its fragment, [T]."""
     is_end = np.zeros(length, dtype=bool)
-    if lengths is not None:
-        is_end[(lengths.cumsum() - 1)[lengths > 0]] = True
+    is_end[(lengths.cumsum() - 1)[lengths > 0]] = True
     for flag in flags:
-        if flag is not None:
-            is_set, _ = _flag(flag)
-            is_end |= is_set if is_set.ndim == 1 else is_set.reshape(length, -1).all(1)
-    if not is_end[:-1].any():
-        return None
+        is_set, _ = _flag(flag)
+        is_end |= is_set if is_set.ndim == 1 else is_set.reshape(length, -1).all(1)
     ends = np.where(is_end, np.arange(length), length - 1)
     return np.minimum.accumulate(ends[::-1])[::-1]
 

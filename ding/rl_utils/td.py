@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ding.rl_utils.distributional import (
+from ding.rl_utils.distributional import (  # noqa: F401 - the errors of all value functions are found here
     dist_1step_td_data,
     dist_1step_td_error,
     dist_nstep_td_data,
@@ -39,41 +39,6 @@ from ding.rl_utils.returns import (
     view_similar,
     weighted_mean,
 )
-
-__all__ = [
-    "dqfd_nstep_td_data",
-    "dqfd_nstep_td_error",
-    "bdq_nstep_td_error",
-    "dist_1step_td_data",
-    "dist_1step_td_error",
-    "dist_nstep_td_data",
-    "dist_nstep_td_error",
-    "evaluate_quantile_at_action",
-    "fqf_calculate_fraction_loss",
-    "fqf_nstep_td_data",
-    "fqf_nstep_td_error",
-    "iqn_nstep_td_data",
-    "iqn_nstep_td_error",
-    "qrdqn_nstep_td_data",
-    "qrdqn_nstep_td_error",
-    "m_q_1step_td_data",
-    "m_q_1step_td_error",
-    "nstep_return",
-    "nstep_return_data",
-    "q_1step_td_data",
-    "q_1step_td_error",
-    "q_nstep_sql_td_error",
-    "q_nstep_td_data",
-    "q_nstep_td_error",
-    "q_nstep_td_error_with_rescale",
-    "q_v_1step_td_data",
-    "q_v_1step_td_error",
-    "v_1step_td_data",
-    "v_1step_td_error",
-    "v_nstep_td_data",
-    "v_nstep_td_error",
-    "view_similar",
-]
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 

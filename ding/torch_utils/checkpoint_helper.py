@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +25,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPT_STATUS = 130
 
 
-# Seconds after which a deferred signal takes effect.
-_PATIENCE_S = 15.0
-
-
 class _SignalReceived(SystemExit):
     """Exception that leaves the guarded block on a signal: saving in the handler could wait for a lock of the block."""
 
@@ -43,10 +38,10 @@ def _raise_signal_received(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 class Interruption:
-    """Deferral of a signal until the training can stop, between two rounds.
+    """Flag that tells a training of a signal, for which it looks between two rounds.
 
     With an `Interruption`, the first signal in `guard_training` only sets `signal_name`; `leave_if_asked` then leaves
-    the block. It is left at once by a second signal, or 15 seconds after the first one.
+    the block. A second signal leaves it at once.
 
     Attributes:
         signal_name: the name of the received signal, None before.
@@ -56,30 +51,20 @@ class Interruption:
         >>> interruption.leave_if_asked()
     """
 
-    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self) -> None:
         self.signal_name: str | None = None
-        self._patience_s = patience_s
-        self._timer: threading.Timer | None = None
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
         """Handle a signal."""
         if self.signal_name is not None:
             _raise_signal_received(signum, frame)
         self.signal_name = signal.Signals(signum).name
-        self._timer = threading.Timer(self._patience_s, os.kill, (os.getpid(), signum))
-        self._timer.daemon = True
-        self._timer.start()
         # No logging here: the block may hold the lock of a log handler.
 
     def leave_if_asked(self) -> None:
         """Leave the guarded block if a signal was received."""
         if self.signal_name is not None:
             raise _SignalReceived(self.signal_name)
-
-    def close(self) -> None:
-        """Cancel the timer of a deferred signal."""
-        if self._timer is not None:
-            self._timer.cancel()
 
 
 @contextlib.contextmanager
@@ -104,23 +89,17 @@ def guard_training(
         _install_handlers(previous, _raise_signal_received if interruption is None else interruption.receive)
         yield
     except _SignalReceived as received:
-        _leave(previous, interruption)
+        _restore_handlers(previous)
         doing = "leaving" if save_checkpoint is None else "saving a checkpoint, then leaving"
         logging.getLogger("ding").warning("received %s: %s", received.name, doing)
         _save(save_checkpoint, "ckpt_interrupt.pth.tar")
         raise SystemExit(_INTERRUPT_STATUS) from None
     except Exception:  # any: the weights are saved, and it is raised again
-        _leave(previous, interruption)
+        _restore_handlers(previous)
         _save(save_checkpoint, "ckpt_exception.pth.tar")
         raise
     finally:
-        _leave(previous, interruption)
-
-
-def _leave(previous: dict[signal.Signals, Any], interruption: Interruption | None) -> None:
-    if interruption is not None:
-        interruption.close()
-    _restore_handlers(previous)
+        _restore_handlers(previous)
 
 
 def auto_checkpoint(function: _Function) -> _Function:
@@ -151,17 +130,13 @@ def refuse_nan(state: Any, when: str) -> None:
     Raises:
         FloatingPointError: a tensor or array contains a NaN; the message names it.
     """
-    for path, leaf in leaves_by_path(state, join=_dotted):
+    for path, leaf in leaves_by_path(state, join=lambda path, key: f"{path}.{key}" if path else str(key)):
         if isinstance(leaf, torch.Tensor | np.ndarray) and has_nan(leaf):
             raise FloatingPointError(
                 f"the parameters hold NaN {when} (the first is {path}) and are not written, what was written before "
                 "stays; lower the learning rate, clip gradients, or look for NaN and large numbers in observations and "
                 "rewards"
             )
-
-
-def _dotted(path: str, key: Any) -> str:
-    return f"{path}.{key}" if path else str(key)
 
 
 def _install_handlers(previous: dict[signal.Signals, Any], handle: Callable[[int, FrameType | None], None]) -> None:
@@ -191,8 +166,6 @@ def _save(save_checkpoint: Callable[[str], Any] | None, name: str) -> None:
     except Exception:  # any: the error that ended the training counts, and is raised
         logging.getLogger("ding").exception("could not save %s", name)
 
-
-__all__ = ["CheckpointHelper", "CountVar", "auto_checkpoint", "build_checkpoint_helper", "guard_training"]
 
 _StateDict = Mapping[str, torch.Tensor]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
@@ -15,7 +16,17 @@ from torch import nn
 from torch.distributions import Distribution
 
 from ding.utils.data.dataloader import Prefetcher, StreamCopier
-from ding.utils.data.nested import ByType, is_container, is_mapping, is_namedtuple, is_treetensor, parts_of, rebuilt
+from ding.utils.data.nested import is_container, is_mapping, is_namedtuple, is_treetensor, parts_of, rebuilt
+
+_NUMBERS = (numbers.Number, np.generic)
+_SCALARS = (str, bytes, NoneType, *_NUMBERS)
+# Integers that a model may look up in an embedding. Bytes are not among them: they are images.
+WIDE_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def _unsupported(purpose: str, value: Any) -> TypeError:
+    kind = type(value)
+    return TypeError(f"cannot {purpose} a value of type {kind.__module__}.{kind.__qualname__}")
 
 
 def _map_tensors(
@@ -113,67 +124,25 @@ def to_device(item: Any, device: str | torch.device, ignore_keys: list[str] = []
     Raises:
         TypeError: a part has an unsupported type.
     """
-    return _TO_DEVICE[type(item)](item, device, ignore_keys)
-
-
-def _dict_to_device(item: Mapping[Any, Any], device: Any, ignore_keys: Sequence[str]) -> dict[Any, Any]:
-    return {k: v if k in ignore_keys else _TO_DEVICE[type(v)](v, device, ()) for k, v in item.items()}
-
-
-def _sequence_to_device(item: Sequence[Any], device: Any, ignore_keys: Sequence[str]) -> list[Any]:
-    return [_TO_DEVICE[type(value)](value, device, ()) for value in item]
-
-
-def _tree_to_device(item: Any, device: Any, ignore_keys: Sequence[str]) -> Any:
-    """Move a tree tensor, whose recurrent states may be lists with None, which tree tensors cannot move."""
+    if isinstance(item, (torch.Tensor, nn.Module)):
+        return item.to(device)
+    if isinstance(item, (*_SCALARS, np.ndarray, Distribution)):
+        return item
+    if isinstance(item, Mapping):
+        return {key: value if key in ignore_keys else to_device(value, device) for key, value in item.items()}
+    if isinstance(item, Sequence):
+        return [to_device(value, device) for value in item]
+    if not is_treetensor(type(item)):
+        raise _unsupported("move to a device", item)
     if "prev_state" not in item:
         return item.to(device)
-    state = item.pop("prev_state")
+    state = item.pop("prev_state")  # recurrent states may be lists with None, which trees cannot move
     try:
         moved = item.to(device)
     finally:
         item.prev_state = state
     moved.prev_state = to_device(state, device)
     return moved
-
-
-_TO_DEVICE: ByType = ByType(
-    "move to a device",
-    ((torch.Tensor, nn.Module), lambda item, device, ignore_keys: item.to(device)),
-    (
-        (str, bytes, NoneType, np.ndarray, Distribution, numbers.Number, np.generic),
-        lambda item, device, ignore_keys: item,
-    ),
-    (Mapping, _dict_to_device),
-    (Sequence, _sequence_to_device),
-    (is_treetensor, _tree_to_device),
-)
-
-
-__all__ = [
-    "CudaFetcher",
-    "LogDict",
-    "build_log_buffer",
-    "get_null_data",
-    "get_tensor_data",
-    "same_shape",
-    "squeeze",
-    "tensor_to_list",
-    "to_device",
-    "to_dtype",
-    "to_item",
-    "to_list",
-    "to_ndarray",
-    "to_tensor",
-    "unsqueeze",
-    "zeros_like",
-]
-
-_NUMBERS = (numbers.Number, np.generic)
-
-
-# Integers that a model may look up in an embedding. Bytes are not among them: they are images.
-WIDE_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def to_tensor(
@@ -197,58 +166,27 @@ def to_tensor(
         >>> to_tensor({"obs": np.zeros(2), "done": False})
         {'obs': tensor([0., 0.]), 'done': False}
     """
-    return _TO_TENSOR[type(item)](item, dtype, ignore_keys, transform_scalar)
-
-
-def _array_to_tensor(item: np.ndarray, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
-    if dtype is None and item.dtype == np.float64:
-        return torch.from_numpy(item.astype(np.float32))
-    # torch supports neither read-only memory nor negative strides.
-    if not item.flags.writeable or (item.strides and min(item.strides) < 0):
-        item = item.copy()
-    tensor = torch.from_numpy(item)
-    return tensor if dtype is None else tensor.to(dtype)
-
-
-def _dict_to_tensor(
-    item: Mapping[Any, Any], dtype: torch.dtype | None, ignore_keys: Sequence[str], transform_scalar: bool
-) -> dict[Any, Any]:
-    if not ignore_keys:
-        return {k: _TO_TENSOR[type(v)](v, dtype, (), transform_scalar) for k, v in item.items()}
-    return {k: v if k in ignore_keys else _TO_TENSOR[type(v)](v, dtype, (), transform_scalar) for k, v in item.items()}
-
-
-def _sequence_to_tensor(
-    item: Sequence[Any], dtype: torch.dtype | None, ignore_keys: Sequence[str], transform_scalar: bool
-) -> Any:
+    if isinstance(item, (bool, str, bytes, NoneType)):
+        return item
+    if isinstance(item, np.ndarray):
+        if dtype is None and item.dtype == np.float64:
+            item = item.astype(np.float32)
+        # torch supports neither read-only memory nor negative strides.
+        is_shared = item.flags.writeable and all(stride >= 0 for stride in item.strides)
+        item = torch.from_numpy(item if is_shared else item.copy())
+    if isinstance(item, torch.Tensor) or is_treetensor(type(item)):
+        return item if dtype is None else item.to(dtype)
+    if isinstance(item, _NUMBERS):
+        return torch.as_tensor(item, dtype=dtype) if transform_scalar else item
+    if isinstance(item, Mapping):
+        return {k: v if k in ignore_keys else to_tensor(v, dtype, [], transform_scalar) for k, v in item.items()}
+    if is_namedtuple(type(item)):
+        return type(item)(*(to_tensor(value, dtype) for value in item))
+    if not isinstance(item, Sequence):
+        raise _unsupported("convert to a tensor", item)
     if len(item) and isinstance(item[0], _NUMBERS):
         return torch.tensor(item, dtype=dtype)
-    return [_TO_TENSOR[type(value)](value, dtype, ignore_keys, transform_scalar) for value in item]
-
-
-def _number_to_tensor(item: Any, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
-    return torch.as_tensor(item, dtype=dtype) if transform_scalar else item
-
-
-def _namedtuple_to_tensor(item: Any, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
-    return type(item)(*(_TO_TENSOR[type(value)](value, dtype, (), True) for value in item))
-
-
-def _tensor_to_dtype(item: Any, dtype: torch.dtype | None, ignore_keys: Any, transform_scalar: bool) -> Any:
-    return item if dtype is None else item.to(dtype)
-
-
-_TO_TENSOR: ByType = ByType(
-    "convert to a tensor",
-    ((bool, str, bytes, NoneType), lambda item, dtype, ignore_keys, transform_scalar: item),
-    (np.ndarray, _array_to_tensor),
-    (torch.Tensor, _tensor_to_dtype),
-    (_NUMBERS, _number_to_tensor),
-    (Mapping, _dict_to_tensor),
-    (is_namedtuple, _namedtuple_to_tensor),
-    (Sequence, _sequence_to_tensor),
-    (is_treetensor, _tensor_to_dtype),
-)
+    return [to_tensor(value, dtype, ignore_keys, transform_scalar) for value in item]
 
 
 def to_ndarray(item: Any, dtype: Any = None) -> Any:
@@ -261,32 +199,25 @@ def to_ndarray(item: Any, dtype: Any = None) -> Any:
         TypeError: a part has an unsupported type.
         RuntimeError: a tensor requires grad.
     """
-    return _TO_NDARRAY[type(item)](item, dtype)
-
-
-def _tensor_to_ndarray(item: torch.Tensor, dtype: Any) -> np.ndarray:
-    array = item.cpu().numpy()
-    return array if dtype is None else array.astype(dtype)
-
-
-def _sequence_to_ndarray(item: Sequence[Any], dtype: Any) -> Any:
+    if isinstance(item, (bool, str, bytes, NoneType)):
+        return item
+    if isinstance(item, torch.Tensor):
+        item = item.cpu().numpy()
+    if isinstance(item, np.ndarray):
+        return item if dtype is None else item.astype(dtype)
+    if isinstance(item, _NUMBERS):
+        return np.array(item, dtype=dtype)
+    if isinstance(item, Mapping):
+        return {key: to_ndarray(value, dtype) for key, value in item.items()}
+    if is_namedtuple(type(item)):
+        return type(item)(*(to_ndarray(value, dtype) for value in item))
+    if not isinstance(item, Sequence):
+        raise _unsupported("convert to an array", item)
     if len(item) == 0:
         return None
     if isinstance(item[0], _NUMBERS):
         return np.array(item, dtype=dtype)
-    return [_TO_NDARRAY[type(value)](value, dtype) for value in item]
-
-
-_TO_NDARRAY: ByType = ByType(
-    "convert to an array",
-    ((bool, str, bytes, NoneType), lambda item, dtype: item),
-    (np.ndarray, lambda item, dtype: item if dtype is None else item.astype(dtype)),
-    (torch.Tensor, _tensor_to_ndarray),
-    (_NUMBERS, lambda item, dtype: np.array(item, dtype=dtype)),
-    (Mapping, lambda item, dtype: {key: _TO_NDARRAY[type(value)](value, dtype) for key, value in item.items()}),
-    (is_namedtuple, lambda item, dtype: type(item)(*(_TO_NDARRAY[type(value)](value, dtype) for value in item))),
-    (Sequence, _sequence_to_ndarray),
-)
+    return [to_ndarray(value, dtype) for value in item]
 
 
 def to_list(item: Any) -> Any:
@@ -295,7 +226,7 @@ def to_list(item: Any) -> Any:
     Raises:
         TypeError: a part has an unsupported type.
     """
-    return _TO_LIST[type(item)](item)
+    return _to_list(item, (torch.Tensor, np.ndarray, np.generic))
 
 
 def tensor_to_list(item: Any) -> Any:
@@ -304,24 +235,20 @@ def tensor_to_list(item: Any) -> Any:
     Raises:
         TypeError: a part is an array or has an unsupported type.
     """
-    return _TENSOR_TO_LIST[type(item)](item)
+    return _to_list(item, (torch.Tensor,))
 
 
-_TO_LIST: ByType = ByType(
-    "convert to a list",
-    ((torch.Tensor, np.ndarray, np.generic), lambda item: item.tolist()),
-    ((numbers.Number, str, bytes, NoneType), lambda item: item),
-    (Mapping, lambda item: {key: _TO_LIST[type(value)](value) for key, value in item.items()}),
-    (Sequence, lambda item: [_TO_LIST[type(value)](value) for value in item]),
-)
-
-_TENSOR_TO_LIST: ByType = ByType(
-    "convert tensors to a list in",
-    (torch.Tensor, lambda item: item.tolist()),
-    ((*_NUMBERS, str, bytes, NoneType), lambda item: item),
-    (Mapping, lambda item: {key: _TENSOR_TO_LIST[type(value)](value) for key, value in item.items()}),
-    (Sequence, lambda item: [_TENSOR_TO_LIST[type(value)](value) for value in item]),
-)
+def _to_list(item: Any, kinds: tuple[Any, ...]) -> Any:
+    """Convert what is of these `kinds` in nested data by its `tolist`."""
+    if isinstance(item, kinds):
+        return item.tolist()
+    if isinstance(item, _SCALARS):
+        return item
+    if isinstance(item, Mapping):
+        return {key: _to_list(value, kinds) for key, value in item.items()}
+    if isinstance(item, Sequence):
+        return [_to_list(value, kinds) for value in item]
+    raise _unsupported("convert to a list", item)
 
 
 def to_item(data: Any, ignore_error: bool = True) -> Any:
@@ -336,35 +263,26 @@ def to_item(data: Any, ignore_error: bool = True) -> Any:
         ValueError: an array or tensor has several elements, and is not in a dict or `ignore_error` is False.
         TypeError: a part has an unsupported type.
     """
-    return _TO_ITEM[type(data)](data, ignore_error)
-
-
-def _single_to_item(data: Any, ignore_error: bool) -> Any:
-    size = data.numel() if isinstance(data, torch.Tensor) else data.size
-    if size != 1:
-        raise ValueError(f"expected one element, got shape {tuple(data.shape)}")
-    return data.item()
-
-
-def _dict_to_item(data: Mapping[Any, Any], ignore_error: bool) -> dict[Any, Any]:
+    if isinstance(data, (torch.Tensor, np.ndarray)):
+        if math.prod(data.shape) != 1:
+            raise ValueError(f"expected one element, got shape {tuple(data.shape)}")
+        return data.item()
+    if isinstance(data, _SCALARS):
+        return data.item() if isinstance(data, np.generic) else data
+    if isinstance(data, Sequence):
+        return [to_item(value, ignore_error) for value in data]
+    if is_treetensor(type(data)):
+        data = EasyDict(data.json())
+    if not isinstance(data, Mapping):
+        raise _unsupported("convert to a scalar", data)
     result: dict[Any, Any] = EasyDict() if isinstance(data, EasyDict) else {}
     for key, value in data.items():
         try:
-            result[key] = _TO_ITEM[type(value)](value, ignore_error)
+            result[key] = to_item(value, ignore_error)
         except ValueError:
             if not ignore_error:
                 raise
     return result
-
-
-_TO_ITEM: ByType = ByType(
-    "convert to a scalar",
-    ((torch.Tensor, np.ndarray, np.generic), _single_to_item),
-    ((numbers.Number, str, bytes, NoneType), lambda data, ignore_error: data),
-    (Mapping, _dict_to_item),
-    (Sequence, lambda data, ignore_error: [_TO_ITEM[type(value)](value, ignore_error) for value in data]),
-    (is_treetensor, lambda data, ignore_error: _dict_to_item(EasyDict(data.json()), ignore_error)),
-)
 
 
 class LogDict(dict[Any, Any]):

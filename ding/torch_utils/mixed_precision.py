@@ -1,16 +1,13 @@
-"""Options for faster learning: autocast to 16 bits, and compiled models."""
+"""Autocast to 16 bits."""
 
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
-
-from ding.utils.config_helper import ConfigError
+from torch import Tensor
 
 _Result = TypeVar("_Result")
 
@@ -28,11 +25,8 @@ class MixedPrecision:
         kind: `bf16` or `fp16`.
         device: the device of the model, such as `cpu` or `cuda:0`.
 
-    Raises:
-        ConfigError: the device or this version of torch does not support `kind`.
-
     Example:
-        >>> net = nn.Linear(2, 1)
+        >>> net = torch.nn.Linear(2, 1)
         >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         >>> precision = MixedPrecision("bf16", "cpu")
         >>> loss = precision.run(lambda: net(torch.ones(1, 2)).sum())
@@ -46,7 +40,6 @@ class MixedPrecision:
     def __init__(self, kind: str, device: str) -> None:
         self._device_type = torch.device(device).type
         self._dtype = _DTYPES[kind]
-        _check_support(kind, self._device_type)
         self._scaler = torch.amp.GradScaler(self._device_type) if kind == "fp16" else None
 
     def run(self, function: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
@@ -90,48 +83,6 @@ class MixedPrecision:
             self._scaler.load_state_dict(dict(state))
 
 
-def _check_support(kind: str, device_type: str) -> None:
-    """Raise ConfigError if `device_type` cannot compute in `kind`."""
-    if device_type == "cuda" and kind == "bf16" and not torch.cuda.is_bf16_supported():
-        raise ConfigError("learn.autocast = 'bf16' is not supported by this GPU; set 'fp16', or None")
-    try:
-        with torch.autocast(device_type, _DTYPES[kind]):
-            ones = torch.ones(2, 2, device=device_type)
-            torch.mm(ones, ones)
-    except RuntimeError as e:
-        raise ConfigError(
-            f"learn.autocast = {kind!r} is not supported on the device {device_type!r} by torch {torch.__version__}: "
-            f"{e}; set 'bf16', or None"
-        ) from e
-
-
 def compile_option(value: Any) -> str | None:
     """Return None if `value` is allowed for `learn.compile`, else what is expected."""
     return None if isinstance(value, bool | str) else "True, False or the name of a backend of torch.compile"
-
-
-def compile_model(model: nn.Module, backend: bool | str) -> None:
-    """Let calls of `model` run compiled; its parameters, their names and copies of it stay unchanged.
-
-    Args:
-        backend: the backend of `torch.compile`; True is torch's default.
-
-    Raises:
-        ConfigError: compilation is impossible here, for example without a C++ compiler.
-    """
-    name = "inductor" if backend is True else str(backend)
-    try:
-        # The model is compiled at its first call, in the middle of a run: find out before.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of what torch itself imports
-            torch.compile(_double, backend=name)(torch.ones(2))
-    except Exception as e:  # whatever a backend raises, it cannot be used
-        raise ConfigError(
-            f"learn.compile = {backend!r}: torch.compile does not work here: {e}; install what it asks for, choose "
-            f"another backend ({', '.join(torch.compiler.list_backends())}), or set learn.compile = False"
-        ) from e
-    model.compile(backend=name)
-
-
-def _double(values: Tensor) -> Tensor:
-    return values * 2

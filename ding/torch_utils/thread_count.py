@@ -48,8 +48,7 @@ def threads(count: int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if torch.get_num_threads() == count:  # else an env or a policy has chosen another one
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)
 
 
 def fitting_count(model: nn.Module | None) -> int | None:

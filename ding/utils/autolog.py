@@ -7,11 +7,11 @@ import operator
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum, unique
 from functools import partial
 from itertools import pairwise
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ding.utils.lock_helper import LockContext, LockContextType
 
@@ -23,6 +23,8 @@ _T = TypeVar("_T")
 
 class BaseTime(ABC):
     """A clock that never decreases."""
+
+    _saved: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def time(self) -> float:
@@ -49,6 +51,8 @@ class TickTime(BaseTime):
         >>> clock.step(), clock.step(3), clock.time()
         (1, 4, 4)
     """
+
+    _saved = ("_tick",)
 
     def __init__(self, init: int = 0) -> None:
         self._tick = init
@@ -159,6 +163,8 @@ class RangedData(ABC, Generic[_T]):
         ValueError: `expire` is not positive.
     """
 
+    _saved = ("_records",)
+
     def __init__(self, expire: float) -> None:
         if not isinstance(expire, numbers.Real) or isinstance(expire, bool):
             raise TypeError(f"expire must be a number, got {type(expire).__name__} {expire!r}")
@@ -183,12 +189,10 @@ class RangedData(ABC, Generic[_T]):
             ValueError: the time has decreased.
         """
         now, records = self._get_time(), self._records
-        if records:
-            if now < records[-1][0]:
-                raise ValueError(f"time went back: the newest value is of {records[-1][0]}, now is {now}")
-            if records[0][0] < now - 2 * self._expire:  # not each time: what reads the values drops the rest
-                self._drop_expired(now)
+        if records and now < records[-1][0]:
+            raise ValueError(f"time went back: the newest value is of {records[-1][0]}, now is {now}")
         records.append((now, data))
+        self._drop_expired(now)
         return self
 
     def extend(self, iter_: Iterable[_T]) -> RangedData[_T]:
@@ -218,7 +222,9 @@ class RangedData(ABC, Generic[_T]):
         """
         now = self._get_time()
         self._drop_expired(now)
-        return _history(self._records, now, self._expire)
+        result = [(max(time_, now - self._expire), value) for time_, value in self._records]
+        is_old = bool(result) and now > self._records[-1][0]
+        return [*result, (now, result[-1][1])] if is_old else result
 
     def __bool__(self) -> bool:
         return bool(self._records)
@@ -228,13 +234,6 @@ class RangedData(ABC, Generic[_T]):
         begin, records = now - self._expire, self._records
         while len(records) > 1 and records[1][0] < begin:
             records.popleft()
-
-
-def _history(records: Iterable[tuple[float, _T]], now: float, expire: float) -> list[tuple[float, _T]]:
-    result = list(records)
-    is_old = bool(result) and now > result[-1][0]
-    result = [(max(time_, now - expire), value) for time_, value in result]
-    return [*result, (now, result[-1][1])] if is_old else result
 
 
 class TimeRangedData(RangedData[_T]):
@@ -263,36 +262,6 @@ class TimeRangedData(RangedData[_T]):
         return self._time
 
 
-class _Rows(TimeRangedData[dict[str, Any]]):
-    """Values by name that were recorded together; a row may lack names."""
-
-    def _drop_expired(self, now: float) -> None:
-        begin, records = now - self._expire, self._records
-        dropped: dict[str, Any] = {}
-        while len(records) > 1 and records[1][0] < begin:
-            dropped.update(records.popleft()[1])
-        if dropped:  # what was current of each name when the span began
-            time_, row = records[0]
-            records[0] = time_, {**dropped, **row}
-
-    def history_of(self, name: str) -> list[tuple[float, Any]]:
-        """Return the history of one name."""
-        now = self._get_time()
-        self._drop_expired(now)
-        return _history([(time_, row[name]) for time_, row in self._records if name in row], now, self._expire)
-
-    def current_of(self, name: str) -> Any:
-        """Return the newest value of one name.
-
-        Raises:
-            ValueError: nothing is recorded.
-        """
-        for _, row in reversed(self._records):
-            if name in row:
-                return row[name]
-        raise ValueError("nothing was recorded yet")
-
-
 # --- models ---
 
 
@@ -309,7 +278,6 @@ class LoggedValue(Generic[_T]):
 
     def __init__(self, type_: type[_T] = object) -> None:  # type: ignore[assignment]
         self.type_ = type_
-        self._convert: Callable[[Any], Any] | None = {float: _to_float, int: _to_int}.get(type_)
         self._name = "value"
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -321,46 +289,31 @@ class LoggedValue(Generic[_T]):
         Raises:
             TypeError: `value` has another type.
         """
-        if self._convert is not None:
-            try:
-                return cast(_T, self._convert(value))
-            except (TypeError, ValueError) as error:
-                raise TypeError(f"{self._name} takes {self.type_.__name__} values: {error}") from error
-        if not isinstance(value, self.type_):
-            raise TypeError(f"{self._name} takes {self.type_.__name__} values, got {type(value).__name__} {value!r}")
-        return value
+        if self.type_ not in (float, int):
+            if not isinstance(value, self.type_):
+                raise TypeError(
+                    f"{self._name} takes {self.type_.__name__} values, got {type(value).__name__} {value!r}"
+                )
+            return value
+        item = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+        try:
+            number: Any = item.item() if hasattr(item, "item") else item
+            is_number = isinstance(number, numbers.Real)
+            if not is_number or (self.type_ is int and int(number) != number):
+                raise TypeError(f"got {type(value).__name__} {value!r}")
+            converted: _T = self.type_(number)  # type: ignore[call-arg]
+            return converted
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise TypeError(f"{self._name} takes {self.type_.__name__} values: {error}") from error
 
     def __get__(self, instance: LoggedModel | None, owner: type) -> Any:
-        return self if instance is None else instance._get_value(self._name)
+        if instance is None:
+            return self
+        is_declared = self._name in instance._declared
+        return instance._data[self._name].current() if is_declared else instance.__getattr__(self._name)
 
     def __set__(self, instance: LoggedModel, value: Any) -> None:
         setattr(instance, self._name, value)  # __setattr__ of the model records it
-
-
-def _single(value: Any) -> numbers.Real:
-    """Return the number in `value`."""
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        value = value[0]
-    item = getattr(value, "item", None)
-    if callable(item):
-        size = value.numel() if callable(getattr(value, "numel", None)) else value.size
-        if size != 1:
-            raise ValueError(f"expected one number, got {size} in a {type(value).__name__}")
-        value = item()
-    if not isinstance(value, numbers.Real):
-        raise TypeError(f"got {type(value).__name__} {value!r}")
-    return value
-
-
-def _to_float(value: Any) -> float:
-    return float(_single(value))
-
-
-def _to_int(value: Any) -> int:
-    number: Any = _single(value)
-    if not isinstance(number, int) and not float(number).is_integer():
-        raise ValueError(f"got {number}, which is not whole")
-    return int(number)
 
 
 @unique
@@ -389,8 +342,8 @@ class LoggedModel:
     """Values with their recent history, on one clock.
 
     A subclass declares values in its body; declarations of base classes are not inherited. Assignment records a value
-    at the current time. Other assigned names are stored separately, so that they never replace an attribute of the
-    model; reading such a name returns the attribute of the model if there is one.
+    at the current time. Other assigned public names are stored separately, so that they never replace an attribute of
+    the model; reading such a name returns the attribute of the model if there is one.
 
     Statistics are registered with `register_attribute_value(name, value_name, function)` and read as
     `model.<name>[value_name]`. Every value has `model.range_values[value_name](mode)`, the list of
@@ -413,11 +366,13 @@ class LoggedModel:
         (3.0, 2.0, [((0, 1), 1.0), ((1, 2), 3.0)])
     """
 
+    _saved = ("_time", "_data")
     _declared: dict[str, LoggedValue[Any]] = {}
     _time: BaseTime
     _clock: TimeProxy
     _init_time: float
-    _data: _Rows
+    _data: dict[str, TimeRangedData[Any]]
+    _expire: float
     _methods: dict[str, dict[str, Any]]
     _extras: dict[str, Any]
 
@@ -427,7 +382,8 @@ class LoggedModel:
 
     def __init__(self, time_: BaseTime, expire: float) -> None:
         clock = TimeProxy(time_)
-        own = {"_time": time_, "_clock": clock, "_init_time": time_.time(), "_data": _Rows(clock, expire)}
+        data: dict[str, Any] = {name: TimeRangedData(clock, expire) for name in self._declared}
+        own = {"_time": time_, "_clock": clock, "_init_time": time_.time(), "_data": data, "_expire": expire}
         self.__dict__.update(own, _methods={}, _extras={})
         for name in self._declared:
             self.register_attribute_value("range_values", name, partial(self._range_values, name))
@@ -440,7 +396,7 @@ class LoggedModel:
     @property
     def expire(self) -> float:
         """The time for which a value is kept, in units of the clock."""
-        return self._data.expire
+        return self._expire
 
     def fixed_time(self) -> float:
         """Return the time at which values are recorded and read; while frozen, the time of `freeze`."""
@@ -479,14 +435,19 @@ class LoggedModel:
         Raises:
             TypeError: a value has another type than declared; then no declared value is recorded.
         """
-        row = {}
+        checked = []
         for name, value in values.items():
             declared = self._declared.get(name)
             if declared is None:
                 setattr(self, name, value)
             else:
-                row[name] = value if type(value) is declared.type_ else declared.check(value)
-        self._data.append(row)
+                checked.append((name, value if type(value) is declared.type_ else declared.check(value)))
+        now = self._clock.time()
+        for name, value in checked:
+            records = self._data[name]._records
+            records.append((now, value))
+            if records[0][0] < now - 2 * self._expire:  # not each time: what reads the values drops the rest
+                self._data[name]._drop_expired(now)
 
     def mean_of(self, name: str) -> float:
         """Return the unweighted mean of the values in `range_values[name]()`, 0.0 if there are none.
@@ -503,22 +464,17 @@ class LoggedModel:
         Raises:
             KeyError: `name` is not declared.
         """
-        if name not in self._declared:
-            raise KeyError(name)
-        return [value for _, value in self._data.history_of(name)[:-1]]
+        return [value for _, value in self._data[name].history()[:-1]]
 
     def _range_values(self, name: str, mode: TimeMode = TimeMode.RELATIVE_LIFECYCLE) -> list[_Interval]:
         shift = (0, self._init_time, self.fixed_time())[mode]
-        history = [(time_ - shift, value) for time_, value in self._data.history_of(name)]
+        history = [(time_ - shift, value) for time_, value in self._data[name].history()]
         return [((begin, end), value) for (begin, value), (end, _) in pairwise(history)]
-
-    def _get_value(self, name: str) -> Any:
-        return self._data.current_of(name) if name in self._declared else self.__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._declared:
             LoggedModel.record(self, {name: value})  # not what a subclass calls `record`
-        elif name.startswith("_") and not _is_own_part(name):
+        elif name.startswith("_"):
             object.__setattr__(self, name, value)
         else:
             self._extras[name] = value
@@ -528,8 +484,3 @@ class LoggedModel:
         if not name.startswith("_") and name in self._extras:
             return self._extras[name]
         raise _UnknownAttributeError(f"{type(self).__name__} has no value or registered attribute {name!r}")
-
-
-def _is_own_part(name: str) -> bool:
-    """Return whether a private name belongs to `LoggedModel`, so that a value must not replace it."""
-    return name in LoggedModel.__annotations__ or (hasattr(LoggedModel, name) and name[:2] != "__")

@@ -16,8 +16,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PLAIN: WeakKeyDictionary[Callable[..., Any], tuple[str, ...] | str] = WeakKeyDictionary()
 # Declarations of `adapts_batch` by function: the name of the method on batches.
 _ADAPTS: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
-# Functions declared by `accepts_pieces`.
+# Functions declared by `accepts_pieces`, and by `does_nothing`.
 _ACCEPTS_PIECES: WeakSet[Callable[..., Any]] = WeakSet()
+_DO_NOTHING: WeakSet[Callable[..., Any]] = WeakSet()
 
 
 def plain_transition(*output_keys: str, attribute: str | None = None) -> Callable[[F], F]:
@@ -57,6 +58,17 @@ def accepts_pieces(get_train_sample: F) -> F:
 def takes_pieces(get_train_sample: Any) -> bool:
     """Return whether the function of a method is declared by `accepts_pieces`; False for any other callable."""
     return type(get_train_sample) is MethodType and get_train_sample.__func__ in _ACCEPTS_PIECES
+
+
+def does_nothing(method: F) -> F:
+    """Declare that a method does nothing, so that it need not be called; whatever overrides it is called."""
+    _DO_NOTHING.add(method)
+    return method
+
+
+def is_idle(method: Any) -> bool:
+    """Return whether the function of a method is declared by `does_nothing`; False for any other callable."""
+    return type(method) is MethodType and method.__func__ in _DO_NOTHING
 
 
 def adapts_batch(name: str) -> Callable[[F], F]:

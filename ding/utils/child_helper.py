@@ -22,7 +22,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection, wait
-from time import monotonic
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -34,41 +33,6 @@ _prctl: Any = getattr(ctypes.PyDLL(None), "prctl", None) if sys.platform == "lin
 KILL: int = getattr(signal, "SIGKILL", signal.SIGTERM)
 _starts: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] | None = None
 _starting = threading.Lock()
-# Variables with the secret of a run. Env and worker processes do not need them, and other programs of the same user can
-# read the environment that a process was started with.
-SECRET_VARIABLES = ("DING_TOKEN", "DING_TOKEN_FILE")
-
-
-@contextlib.contextmanager
-def without_secrets() -> Iterator[None]:
-    """Hide `SECRET_VARIABLES` from processes that are started in this block with a new interpreter."""
-    secrets = {name: os.environ.pop(name) for name in SECRET_VARIABLES if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(secrets)
-
-
-def forget_secrets() -> None:
-    """Remove `SECRET_VARIABLES` from this forked process, on Linux also from its `/proc/<pid>/environ`.
-
-    A forked process has a copy of the memory in which its parent's environment was passed.
-    """
-    for name in SECRET_VARIABLES:
-        os.environ.pop(name, None)
-    if sys.platform != "linux":
-        return
-    try:
-        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except FileNotFoundError:  # /proc is not mounted, so no process can read the environment there
-        return
-    start, end = int(fields[47]), int(fields[48])  # env_start and env_end; 0 if this process may not see them
-    offset = start
-    for entry in ctypes.string_at(start, end - start).split(b"\0") if start else ():
-        if entry.partition(b"=")[0].decode("ascii", "replace") in SECRET_VARIABLES:
-            ctypes.memset(offset, 0, len(entry))
-        offset += len(entry) + 1
 
 
 def reset_inherited() -> None:
@@ -138,14 +102,52 @@ def allow_children() -> None:
         _parent_to_be = os.getpid()
 
 
+def leave_sigterm_to_parent() -> None:
+    """Ignore SIGTERM, which `timeout` and Slurm send to all processes of a job; the parent ends this process.
+
+    With `allow_children`, processes that this one starts do not inherit that: neither a fork nor another program.
+    """
+    signal.signal(signal.SIGTERM, _ignore)
+
+
+def _ignore(signum: int, frame: Any) -> None:
+    """Do nothing. In contrast to `SIG_IGN`, another program does not inherit a function."""
+
+
 def _end_with_parent() -> None:
     global _parent_to_be
+    if signal.getsignal(signal.SIGTERM) is _ignore:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent_pid, _parent_to_be = _parent_to_be, os.getpid()
     die_with(parent_pid, farewell_s=0)
     if os.getppid() != parent_pid:
         os._exit(1)
 
 
+@contextlib.contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM after the block, in which this process may fork.
+
+    `os.fork` calls functions that take locks before, and release them after, such as that of the module `logging`. A
+    handler that raises in one of them would not be noticed, and the lock stays locked.
+    """
+    received: list[int] = []
+    handlers: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # no other one handles signals
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, frame: received.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for received_number in received:
+            signal.raise_signal(received_number)
+
+
+@deferred_signals()
 def from_lasting_thread(start: Callable[[], T]) -> T:
     """Call `start` in a thread that lives as long as this process: the main thread, or a dedicated one."""
     global _starts
@@ -279,14 +281,13 @@ class Commands:
     They receive SIGTERM, also if this process is killed, on systems with a parent death signal.
 
     Args:
-        end_s: how long a command may take to end before it is killed.
-        lines_s: how long its last lines may take after its end: what it has started may still hold its output.
+        end_s: how long a command may take to end before it is killed; None for as long as it takes.
     """
 
-    def __init__(self, end_s: float, lines_s: float = 0.0) -> None:
-        self._end_s, self._lines_s = end_s, lines_s
+    def __init__(self, end_s: float | None = None) -> None:
+        self._end_s = end_s
         self._running: dict[Any, subprocess.Popen[Any]] = {}
-        self._new: list[tuple[Any, threading.Thread | None]] = []
+        self._watchers: list[threading.Thread] = []
         self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def __len__(self) -> int:
@@ -297,27 +298,23 @@ class Commands:
         if on_line is not None:
             how |= {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             how |= {"text": True, "errors": "replace"}
-        process = subprocess.Popen(command, preexec_fn=_await_sigterm, **how)
-        self._running[key] = process
-        reader = None
-        if on_line is not None:
-            reader = threading.Thread(target=_read_lines, args=(process, on_line), name=f"lines_{key}", daemon=True)
-            reader.start()
-        self._new.append((key, reader))
+        process = self._running[key] = subprocess.Popen(command, preexec_fn=_await_sigterm, **how)
+        watcher = threading.Thread(target=self._watch, args=(key, process, on_line), name=f"watch_{key}", daemon=True)
+        self._watchers.append(watcher)
+        watcher.start()
+
+    def _watch(self, key: Any, process: subprocess.Popen[Any], on_line: Callable[[str], Any] | None) -> None:
+        if process.stdout is not None and on_line is not None:
+            with process.stdout:
+                for line in process.stdout:
+                    on_line(line.rstrip())
+        process.wait()
+        self._ended.put(key)
 
     def wait(self) -> tuple[Any, int]:
         """Wait for the end of a command, and return its key and its return code."""
-        while self._new:  # not in `start`, so that a process without threads starts all without them
-            item = self._new.pop()
-            threading.Thread(target=self._watch, args=item, name=f"watch_{item[0]}", daemon=True).start()
         key = self._ended.get()
         return key, self._running.pop(key).wait()
-
-    def _watch(self, key: Any, reader: threading.Thread | None) -> None:
-        self._running[key].wait()
-        if reader is not None:
-            reader.join(self._lines_s)
-        self._ended.put(key)
 
     def __enter__(self) -> Commands:
         return self
@@ -325,26 +322,16 @@ class Commands:
     def __exit__(self, *exc_info: object) -> None:
         for process in self._running.values():
             process.terminate()
-        deadline = monotonic() + self._end_s
         for process in self._running.values():
             try:
-                process.wait(max(0.0, deadline - monotonic()))
+                process.wait(self._end_s)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
-        for _ in range(len(self._running) if self._lines_s else 0):
-            with contextlib.suppress(queue.Empty):
-                self._ended.get(timeout=2 * self._lines_s)
+        for watcher in self._watchers:
+            watcher.join()
 
 
 def _await_sigterm() -> None:
     """Let SIGTERM end this process, also if its parent ignores that signal, and let it be sent when the parent ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     set_death_signal(signal.SIGTERM)
-
-
-def _read_lines(process: subprocess.Popen[str], on_line: Callable[[str], Any]) -> None:
-    assert process.stdout is not None
-    with process.stdout:
-        for line in process.stdout:
-            on_line(line.rstrip())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ding.utils.import_helper import missing_package
+from ding.utils.msgpack_helper import pack, unpack
 
 # Maximum size of uncompressed data in bytes. Otherwise, a short message could claim all memory.
 _MAX_EXPANDED = 2**30
@@ -48,12 +49,8 @@ def dummy_decompressor(data: Any) -> Any:
 
 
 def zlib_data_compressor(data: Any) -> bytes:
-    """Return `data` packed by `msgpack_helper.pack` and compressed by zlib.
-
-    Raises:
-        ValueError: the packed data is larger than 2^30 bytes.
-    """
-    return compress(_pack(data))
+    """Return `data` packed by `msgpack_helper.pack` and compressed by zlib."""
+    return zlib.compress(pack(data))
 
 
 def zlib_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None) -> Any:
@@ -62,44 +59,24 @@ def zlib_data_decompressor(compressed_data: bytes, limit_bytes: int | None = Non
     Raises:
         ValueError: the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
     """
-    return _unpack(expand(compressed_data, limit_bytes))
-
-
-def compress(data: bytes, level: int = -1) -> bytes:
-    """Return `data` compressed by zlib.
-
-    Raises:
-        ValueError: `data` is larger than 2^30 bytes.
-    """
-    return zlib.compress(_checked_size(data), level)
-
-
-def expand(data: bytes, limit_bytes: int | None = None) -> bytes:
-    """Return the bytes that were passed to `compress`.
-
-    Raises:
-        ValueError: the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
-    """
     limit_bytes = _MAX_EXPANDED if limit_bytes is None else limit_bytes
     expander = zlib.decompressobj()
     try:
-        content = expander.decompress(data, limit_bytes)
+        content = expander.decompress(compressed_data, limit_bytes)
     except zlib.error as error:
         raise ValueError(f"the data is not compressed by zlib: {error}") from error
     if expander.unconsumed_tail:
         raise ValueError(f"the data expands to more than {limit_bytes} bytes")
     if not expander.eof:
         raise ValueError("the data is not compressed by zlib: it is incomplete")
-    return content
+    return unpack(content)
 
 
 def lz4_data_compressor(data: Any) -> bytes:
-    """Return `data` packed by `msgpack_helper.pack` and compressed by lz4 (block format with its size).
+    """Return `data` packed by `msgpack_helper.pack` and compressed by lz4 (block format with its size)."""
+    import lz4.block
 
-    Raises:
-        ValueError: the packed data is larger than 2^30 bytes.
-    """
-    result: bytes = _lz4_block().compress(_checked_size(_pack(data)))
+    result: bytes = lz4.block.compress(pack(data))
     return result
 
 
@@ -109,11 +86,12 @@ def lz4_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None
     Raises:
         ValueError: the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
     """
-    block = _lz4_block()
+    import lz4.block
+
     _check_lz4_size(compressed_data, _MAX_EXPANDED if limit_bytes is None else limit_bytes)
     try:
-        return _unpack(block.decompress(compressed_data))
-    except block.LZ4BlockError as error:
+        return unpack(lz4.block.decompress(compressed_data))
+    except lz4.block.LZ4BlockError as error:
         raise ValueError(f"the data is not compressed by lz4: {error}") from error
 
 
@@ -169,32 +147,6 @@ def _pair(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     if name not in _COMPRESSORS:
         raise KeyError(f"unknown compressor {name!r}; it must be one of {', '.join(_COMPRESSORS)}")
     return _COMPRESSORS[name]
-
-
-def _pack(data: Any) -> bytes:
-    from ding.utils.msgpack_helper import pack
-
-    return pack(data)
-
-
-def _unpack(data: bytes) -> Any:
-    from ding.utils.msgpack_helper import unpack
-
-    return unpack(data)
-
-
-def _lz4_block() -> Any:
-    try:
-        import lz4.block
-    except ImportError as error:
-        raise ImportError("the lz4 compressor needs the package lz4: pip install lz4") from error
-    return lz4.block
-
-
-def _checked_size(data: bytes) -> bytes:
-    if len(data) > _MAX_EXPANDED:
-        raise ValueError(f"{len(data)} bytes are not allowed; compress at most {_MAX_EXPANDED} at once")
-    return data
 
 
 def _check_lz4_size(compressed_data: bytes, limit_bytes: int) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import numbers
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import reduce
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache, reduce
 from typing import Any, ClassVar, NamedTuple
 
 from easydict import EasyDict
@@ -23,42 +23,39 @@ class ConfigError(ValueError, AssertionError):
     """A configuration value or key is not allowed; also an AssertionError, as DI-engine raises."""
 
 
+def _rule(allowed: str, accepts: Callable[[Any], bool], optional: bool = False) -> Rule:
+    if optional:
+        allowed += " or None"
+    return lambda value: None if (optional if value is None else accepts(value)) else allowed
+
+
+def _is_number(value: Any, minimum: float, maximum: float) -> bool:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and minimum <= float(value) <= maximum
+
+
 def number(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
     """Return a rule for real numbers in [minimum, maximum]: they may be infinite, but not NaN or a bool."""
-    allowed = f"a number in [{minimum}, {maximum}]" + (" or None" if optional else "")
-
-    def rule(value: Any) -> str | None:
-        if value is None:
-            return None if optional else allowed
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        return None if is_number and minimum <= float(value) <= maximum else allowed
-
-    return rule
+    return _rule(
+        f"a number in [{minimum}, {maximum}]", lambda value: _is_number(value, minimum, maximum), optional=optional
+    )
 
 
 def integer(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
     """Return a rule for whole numbers in [minimum, maximum], which may be floats such as 1e4."""
-    allowed = f"an integer in [{minimum}, {maximum}]" + (" or None" if optional else "")
-
-    def rule(value: Any) -> str | None:
-        if value is None:
-            return None if optional else allowed
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        is_whole = is_number and math.isfinite(value) and float(value).is_integer()
-        return None if is_whole and minimum <= value <= maximum else allowed
-
-    return rule
+    return _rule(
+        f"an integer in [{minimum}, {maximum}]",
+        lambda value: _is_number(value, minimum, maximum) and float(value).is_integer(),
+        optional=optional,
+    )
 
 
 def count(minimum: int) -> Rule:
     """Return a rule for ints of `minimum` or more, without floats, because the value is used in slices and ranges."""
-    allowed = f"an int of {minimum} or more"
-
-    def rule(value: Any) -> str | None:
-        is_int = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        return None if is_int and int(value) >= minimum else allowed
-
-    return rule
+    return _rule(
+        f"an int of {minimum} or more",
+        lambda value: isinstance(value, numbers.Integral) and _is_number(value, minimum, math.inf),
+    )
 
 
 def one_of(*choices: Any) -> Rule:
@@ -69,8 +66,7 @@ def one_of(*choices: Any) -> Rule:
 
 def instance_of(*types: type, optional: bool = False) -> Rule:
     """Return a rule for instances of one of `types`."""
-    allowed = " or ".join(t.__name__ for t in types) + (" or None" if optional else "")
-    return lambda value: None if isinstance(value, types) or (optional and value is None) else allowed
+    return _rule(" or ".join(kind.__name__ for kind in types), lambda value: isinstance(value, types), optional)
 
 
 def boolean(value: Any) -> str | None:
@@ -83,17 +79,8 @@ def anything(value: Any) -> str | None:
     return None
 
 
-class _NoDefault:
-    """The default of keys that are read where they are given, and are not in the default config."""
-
-    def __repr__(self) -> str:
-        return "NO_DEFAULT"
-
-    def __deepcopy__(self, memo: Any) -> _NoDefault:
-        return self
-
-
-NO_DEFAULT: Any = _NoDefault()
+# The default of keys that are read where they are given, and are not in the default config.
+NO_DEFAULT: Any = inspect.Parameter.empty
 
 
 class Setting(NamedTuple):
@@ -145,6 +132,7 @@ class Settings(Mapping[str, Setting]):
         for path, value in table.items():
             setting = value if isinstance(value, Setting) else Setting(value)
             self._settings[path] = setting.completed(self._known(path))
+        self._rules: dict[str, Rule] | None = None
 
     def _known(self, path: str) -> Setting:
         names = path.split(".")
@@ -161,11 +149,17 @@ class Settings(Mapping[str, Setting]):
     def __len__(self) -> int:
         return len(self._settings)
 
-    def rules(self) -> dict[str, Rule]:
+    def items(self) -> ItemsView[str, Setting]:
+        """Return the paths and settings."""
+        return self._settings.items()
+
+    def rules(self) -> Mapping[str, Rule]:
         """Return the rule of each key, except for sections without a rule of their own."""
-        sections = {path.rpartition(".")[0] for path in self._settings}
-        rules = {path: setting.rule for path, setting in self._settings.items()}
-        return {path: rule or anything for path, rule in rules.items() if rule or path not in sections}
+        if self._rules is None:
+            sections = {path.rpartition(".")[0] for path in self._settings}
+            rules = {path: setting.rule for path, setting in self._settings.items()}
+            self._rules = {path: rule or anything for path, rule in rules.items() if rule or path not in sections}
+        return self._rules
 
     def section(self, path: str) -> Settings:
         """Return the settings below a dotted path."""
@@ -213,32 +207,6 @@ class Configurable:
 
 # Keys of every section.
 EVERYWHERE = frozenset(("type", "import_names", "cfg_type", "name"))
-# Unknown keys that were reported when the config was compiled: (class, path in its section).
-_reported: set[tuple[Any, str]] = set()
-_is_compiled: ContextVar[bool] = ContextVar("is_compiled", default=False)
-
-
-_on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)
-
-
-@contextmanager
-def on_command_line() -> Iterator[None]:
-    """Let messages in this block speak of options instead of arguments, see `worded`."""
-    token = _on_command_line.set(True)
-    try:
-        yield
-    finally:
-        _on_command_line.reset(token)
-
-
-def worded(argument: str, option: str) -> str:
-    """Return `option` in a command of `ding`, elsewhere `argument`: how a message names what to write.
-
-    Example:
-        >>> worded("recipe=False", "--recipe none")
-        'recipe=False'
-    """
-    return option if _on_command_line.get() else argument
 
 
 def is_of_package(cls: Any) -> bool:
@@ -252,6 +220,9 @@ def settings_of(cls: Any) -> Settings:
     A class from outside may define `config`, `default_config` or `config_keys` instead; its settings then lack rules.
     """
     bases = getattr(cls, "__mro__", (cls,))
+    own = getattr(cls, "settings", None)
+    if isinstance(own, Settings) and is_of_package(cls) and _is_in_tables(cls):
+        return own
     tables = (vars(base).get("settings") for base in bases if hasattr(base, "__dict__"))
     table: dict[str, Setting] = dict(next((table for table in tables if isinstance(table, Settings)), {}))
     for base in reversed(bases):
@@ -265,6 +236,13 @@ def settings_of(cls: Any) -> Settings:
     return Settings(table)
 
 
+@cache
+def _is_in_tables(cls: type) -> bool:
+    """Return whether a class and its bases have all keys that they read in tables of settings."""
+    owns = [vars(base) for base in cls.__mro__]
+    return not any(own.get("config_keys") or ("config" in own and "settings" not in own) for own in owns)
+
+
 def _add_paths(table: dict[str, Setting], config: Mapping[str, Any], prefix: str = "") -> None:
     for key, value in config.items():
         path = f"{prefix}{key}"
@@ -274,16 +252,10 @@ def _add_paths(table: dict[str, Setting], config: Mapping[str, Any], prefix: str
             table[path] = table.get(path, Setting())._replace(default=value)
 
 
-def mark_as_reported(cls: Any, path: str) -> None:
-    """Do not report this unknown key when an object of `cls` is constructed."""
-    _reported.add((cls, path))
-
-
 def check_section(cfg: Mapping[str, Any], cls: type, where: str = "", required: Iterable[str] = ()) -> None:
     """Check the section of a config from which an object of `cls` is constructed, by the settings of the class.
 
-    An unknown key logs one warning, unless it was reported when the config was compiled, or `cls` is from outside: it
-    may read keys that its settings do not have.
+    Unknown keys are allowed; they are named when a config is compiled.
 
     Args:
         where: name of the object, for messages; by default that of the class.
@@ -292,25 +264,7 @@ def check_section(cfg: Mapping[str, Any], cls: type, where: str = "", required: 
     Raises:
         ConfigError: a required key is missing, or a value is not allowed.
     """
-    rules = settings_of(cls).rules()
-    warn_of_unknown(cls, check_values(cfg, where or cls.__name__, rules, required), where)
-
-
-def warn_of_unknown(cls: type, paths: Iterable[str], where: str = "") -> None:
-    """Log a warning for each of these unknown keys of a section if `check_section` would."""
-    if is_of_package(cls) and not _is_compiled.get():
-        new = [path for path in paths if (cls, path) not in _reported]
-        _warn_of_unknown(new, where or cls.__name__, settings_of(cls))
-
-
-@contextmanager
-def of_compiled_config() -> Iterator[None]:
-    """Suppress warnings of unknown keys in this block, whose configs were compiled, perhaps in another process."""
-    token = _is_compiled.set(True)
-    try:
-        yield
-    finally:
-        _is_compiled.reset(token)
+    check_values(cfg, where or cls.__name__, settings_of(cls).rules(), required)
 
 
 def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], required: Iterable[str] = ()) -> None:
@@ -325,7 +279,12 @@ def check_config(cfg: Mapping[str, Any], where: str, rules: Mapping[str, Rule], 
     Raises:
         ConfigError: a required key is missing, or a value is not allowed.
     """
-    _warn_of_unknown(check_values(cfg, where, rules, required), where, rules)
+    for path in check_values(cfg, where, rules, required):
+        section, dot, name = path.rpartition(".")
+        prefix = section + dot
+        similar = nearest(name, {key[len(prefix) :].split(".")[0] for key in rules if key.startswith(prefix)})
+        meant = "" if similar is None else f"; did you mean {prefix + similar}?"
+        one_time_warning(f"{where}: ding does not read the config key {path}{meant}")
 
 
 def check_values(
@@ -357,42 +316,14 @@ def _unknown_keys(section: Mapping[str, Any], where: str, prefix: str, rules: Ma
             raise ConfigError(f"{where}: {path} = {value!r} is not allowed; it must be a dict")
 
 
-def _warn_of_unknown(paths: Iterable[str], where: str, rules: Iterable[str]) -> None:
-    for path in paths:
-        section, dot, name = path.rpartition(".")
-        prefix = section + dot
-        similar = nearest(name, {key[len(prefix) :].split(".")[0] for key in rules if key.startswith(prefix)})
-        meant = "" if similar is None else f"; did you mean {prefix + similar}?"
-        one_time_warning(f"{where}: ding does not read the config key {path}{meant}")
-
-
 def _has(cfg: Mapping[str, Any], key: str) -> bool:
     head, _, rest = key.partition(".")
     return head in cfg and (not rest or _has(cfg[head], rest))
 
 
-def edit_distance(a: str, b: str) -> int:
-    """Return the Levenshtein distance of `a` and `b`."""
-    row = list(range(len(b) + 1))
-    for i, char_a in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, char_b in enumerate(b, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (char_a != char_b))
-    return row[-1]
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name of which `name` is a misspelling, or None if there is none.
-
-    It is within an edit distance of 2, or less for names of up to four letters.
-    """
-    letters = set(name)
-    # Two edits change the length by at most 2, and remove and add at most 2 letters each: most names need no distance.
-    near = (key for key in known if abs(len(key) - len(name)) <= 2 and len(letters ^ set(key)) <= 4)
-    distance, similar = min(((edit_distance(name, key), key) for key in near), default=(3, ""))
-    # Two other letters make a short name a different one, unless they are swapped.
-    is_near = 2 * distance < len(similar) or sorted(name) == sorted(similar)
-    return similar if distance <= 2 and is_near else None
+def nearest(name: str, known: Iterable[str], least: float = 0.8) -> str | None:
+    """Return the known name of which `name` is a misspelling, or None if none has a similarity of `least` to it."""
+    return next(iter(get_close_matches(name, known, n=1, cutoff=least)), None)
 
 
 def default_config_of(cls: type) -> EasyDict:

@@ -413,8 +413,9 @@ class Scheduler(Configurable):
         """
         if not isinstance(metrics, float):
             raise AssertionError(f"metrics = {metrics!r} is not allowed; it must be a float")
-        self._not_better = 0 if self._is_better(metrics) else self._not_better + 1
-        self._last_metric = metrics
+        last, self._last_metric = self._last_metric, metrics
+        is_better = last is None or self._sign * (metrics - last) > self._threshold
+        self._not_better = 0 if is_better else self._not_better + 1
         if self._cooldown_left > 0:
             self._cooldown_left -= 1
             self._not_better = 0
@@ -423,11 +424,6 @@ class Scheduler(Configurable):
         self._not_better = 0
         self._cooldown_left = self._cooldown
         return self._changed(param)
-
-    def _is_better(self, metric: float) -> bool:
-        if self._last_metric is None:
-            return True
-        return self._sign * (metric - self._last_metric) > self._threshold
 
     def _changed(self, param: float) -> float:
         """Return the changed `param`, limited by the bound of the range in the direction of the change."""

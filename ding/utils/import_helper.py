@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
+import functools
 import importlib
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -21,49 +20,15 @@ def import_module(modules: str | Iterable[str] | None, where: str = "import_name
         where: the config entry that has them, for messages.
 
     Raises:
-        ModuleNotFoundError: there is no such module. The message says which part of the name is missing.
+        ModuleNotFoundError: there is no such module.
         ImportError: a module raises an exception while it is imported, which is the cause of this one.
     """
-    names = [modules] if isinstance(modules, str) else modules or []
-    for name in names:
+    for name in [modules] if isinstance(modules, str) else modules or []:
         try:
             importlib.import_module(name)
-        except ModuleNotFoundError as e:
-            _check_is_dotted(name, where)
-            if e.name is not None and f"{name}.".startswith(f"{e.name}."):
-                raise ModuleNotFoundError(_missing(name, e.name, where), name=e.name) from None
-            raise ImportError(f"{where} has {name!r}, which failed to import: {_told(e)}", name=e.name) from e
         except Exception as e:  # a module may raise anything while it is imported
-            _check_is_dotted(name, where)
-            raise ImportError(f"{where} has {name!r}, which failed to import: {_told(e)}", name=name) from e
-
-
-def _check_is_dotted(name: Any, where: str) -> None:
-    if not isinstance(name, str) or "/" in name or name.startswith(".") or name.endswith((".py", ".")) or not name:
-        raise ImportError(
-            f"{where} has {name!r}, which is no name of a module: write it as in an import statement, such as "
-            "my_package.my_env for my_package/my_env.py, in a folder on PYTHONPATH"
-        ) from None
-
-
-def _missing(name: str, missing: str, where: str) -> str:
-    parent, _, last = missing.rpartition(".")
-    if not parent:
-        return (
-            f"{where} has {name!r}, but no package {missing!r} is installed: install it (pip install), add its folder "
-            "to PYTHONPATH, or correct the name"
-        )
-    path = getattr(sys.modules.get(parent), "__path__", None)
-    if path is None:
-        return f"{where} has {name!r}, but {parent!r} is a module, not a package: correct the name"
-    similar = difflib.get_close_matches(last, [module.name for module in pkgutil.iter_modules(path)], n=1)
-    hint = f"did you mean {parent}.{similar[0]}?" if similar else "correct the name"
-    return f"{where} has {name!r}, but the package {parent!r} has no module {last!r}: {hint}"
-
-
-def _told(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+            error = ModuleNotFoundError if isinstance(e, ModuleNotFoundError) else ImportError
+            raise error(f"{where} has {name!r}, which cannot be imported: {type(e).__name__}: {e}") from e
 
 
 class MissingPackageError(ImportError):
@@ -88,32 +53,19 @@ def missing_package(what: str, packages: str, extra: str = "") -> MissingPackage
     )
 
 
-def _try_import(name: str, purpose: str) -> ModuleType | None:
+def _try_import(name: str) -> ModuleType | None:
+    """Return the module of a client, or None, with one warning, if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
-        one_time_warning(f"the package {name!r} is not installed: {purpose} is not available")
+        one_time_warning(f"the package {name!r} is not installed, and what needs it is not available")
         return None
 
 
-def try_import_ceph() -> ModuleType | None:
-    """Return the module of the ceph client, or None, with one warning, if it is not installed."""
-    return _try_import("ceph", "reading and writing ceph objects")
-
-
-def try_import_mc() -> ModuleType | None:
-    """Return the module of the memcached client, or None, with one warning, if it is not installed."""
-    return _try_import("mc", "the memcached file cache")
-
-
-def try_import_redis() -> ModuleType | None:
-    """Return the module of the redis client, or None, with one warning, if it is not installed."""
-    return _try_import("redis", "reading and writing redis entries")
-
-
-def try_import_rediscluster() -> ModuleType | None:
-    """Return the module of the redis cluster client, or None, with one warning, if it is not installed."""
-    return _try_import("rediscluster", "reading and writing redis cluster entries")
+try_import_ceph = functools.partial(_try_import, "ceph")
+try_import_mc = functools.partial(_try_import, "mc")
+try_import_redis = functools.partial(_try_import, "redis")
+try_import_rediscluster = functools.partial(_try_import, "rediscluster")
 
 
 class FakeLink:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import multiprocessing
 import os
 import threading
-import weakref
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from enum import Enum, unique
 from typing import IO, Any
 
@@ -17,10 +17,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-try:
-    import msvcrt
-except ImportError:  # any other system
-    msvcrt = None  # type: ignore[assignment]
 
 
 @unique
@@ -41,8 +37,6 @@ class LockContext:
     """
 
     def __init__(self, lock_type: LockContextType = LockContextType.THREAD_LOCK) -> None:
-        if lock_type not in (LockContextType.THREAD_LOCK, LockContextType.PROCESS_LOCK):
-            raise ValueError(f"lock_type = {lock_type!r} is not allowed; it must be a member of LockContextType")
         self._lock: Any = threading.Lock() if lock_type is LockContextType.THREAD_LOCK else multiprocessing.Lock()
 
     def acquire(self) -> None:
@@ -60,19 +54,42 @@ class LockContext:
         self._lock.release()
 
 
-class FairRWLock:
-    """A lock for many readers or one writer, granted in order of arrival so that none starves; it is not reentrant."""
+class _LockHandle:
+    """A lock with `acquire` and `release`, also a context manager, around each context that `enter` makes."""
+
+    def __init__(self, enter: Callable[[], AbstractContextManager[None]]) -> None:
+        self._enter = enter
+        self._held: list[AbstractContextManager[None]] = []
+
+    def acquire(self) -> None:
+        """Wait until the lock is free, and acquire it."""
+        context = self._enter()
+        context.__enter__()
+        self._held.append(context)
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._held.pop().__exit__(None, None, None)
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
+
+class RWLock:
+    """A lock for many readers or one writer, which readers that come later do not overtake; it is not reentrant."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._queue: deque[object] = deque()
         self._readers = 0
-        self._has_writer = False
+        self._has_writer = False  # that writes, or waits for the readers
 
     @contextlib.contextmanager
     def read(self) -> Iterator[None]:
         """Hold the lock, shared with other readers."""
-        with self._turn():
+        with self._condition:
             self._condition.wait_for(lambda: not self._has_writer)
             self._readers += 1
         try:
@@ -85,9 +102,10 @@ class FairRWLock:
     @contextlib.contextmanager
     def write(self) -> Iterator[None]:
         """Hold the lock exclusively."""
-        with self._turn():
-            self._condition.wait_for(lambda: not self._has_writer and not self._readers)
+        with self._condition:
+            self._condition.wait_for(lambda: not self._has_writer)
             self._has_writer = True
+            self._condition.wait_for(lambda: not self._readers)
         try:
             yield
         finally:
@@ -95,53 +113,8 @@ class FairRWLock:
                 self._has_writer = False
                 self._condition.notify_all()
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Wait for the head of the queue and hold the condition; later callers wait until the block ends."""
-        ticket = object()
-        with self._condition:
-            self._queue.append(ticket)
-            try:
-                self._condition.wait_for(lambda: self._queue[0] is ticket)
-                yield
-            finally:
-                self._queue.remove(ticket)
-                self._condition.notify_all()
 
-
-_rw_locks: weakref.WeakValueDictionary[str, FairRWLock] = weakref.WeakValueDictionary()
-_rw_locks_guard = threading.Lock()
-
-
-class _LockHandle:
-    """One side of a lock, with `acquire` and `release`, also a context manager, that keeps the lock alive."""
-
-    def __init__(self, lock: Any, enter: Any) -> None:
-        self._lock = lock
-        self._enter = enter
-        self._local = threading.local()
-
-    def acquire(self) -> None:
-        context = self._enter()
-        context.__enter__()
-        self._stack().append(context)
-
-    def release(self) -> None:
-        if not self._stack():
-            raise RuntimeError("this thread does not hold the lock; call acquire first")
-        self._stack().pop().__exit__(None, None, None)
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.release()
-
-    def _stack(self) -> list[Any]:
-        if not hasattr(self._local, "stack"):
-            self._local.stack = []
-        stack: list[Any] = self._local.stack
-        return stack
+_rw_locks: dict[str, RWLock] = {}
 
 
 def get_rw_file_lock(name: str, op: str) -> _LockHandle:
@@ -151,11 +124,8 @@ def get_rw_file_lock(name: str, op: str) -> _LockHandle:
         AssertionError: `op` is neither.
     """
     _check_op(op)
-    with _rw_locks_guard:
-        lock = _rw_locks.get(name)
-        if lock is None:
-            lock = _rw_locks[name] = FairRWLock()
-    return _LockHandle(lock, lock.read if op == "read" else lock.write)
+    lock = _rw_locks.setdefault(name, RWLock())
+    return _LockHandle(lock.read if op == "read" else lock.write)
 
 
 def get_file_lock(name: str, op: str) -> _LockHandle:
@@ -170,7 +140,7 @@ def get_file_lock(name: str, op: str) -> _LockHandle:
     _check_op(op)
     if fcntl is None:
         return get_rw_file_lock(name, op)
-    return _LockHandle(None, lambda: _flock(f"{name}.lock"))
+    return _LockHandle(functools.partial(_flock, f"{name}.lock"))
 
 
 def hold_file(path: str) -> IO[bytes] | None:
@@ -182,7 +152,7 @@ def hold_file(path: str) -> IO[bytes] | None:
     Raises:
         BlockingIOError: another process holds the lock.
     """
-    if fcntl is None and msvcrt is None:
+    if fcntl is None:
         return None
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -190,22 +160,13 @@ def hold_file(path: str) -> IO[bytes] | None:
     except OSError:
         return None
     try:
-        _lock_now(file)
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as e:
         file.close()
         if e.errno in (errno.EACCES, errno.EAGAIN):
             raise BlockingIOError(e.errno, f"another process holds {path}") from e
         return None
     return file
-
-
-def _lock_now(file: IO[bytes]) -> None:
-    if fcntl is not None:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    else:
-        file.seek(0)  # it locks one byte from here, which need not exist
-        windows: Any = msvcrt
-        windows.locking(file.fileno(), windows.LK_NBLCK, 1)
 
 
 @contextlib.contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import importlib
-import io
 import json
 import logging
 import math
@@ -13,37 +11,31 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ding.utils.config_helper import (
-    NO_DEFAULT,
     ConfigError,
     Rule,
-    Setting,
-    Settings,
-    check_config,
     check_values,
-    edit_distance,
     instance_of,
+    nearest,
 )
 from ding.utils.default_helper import flatten_dict
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 from ding.utils.log_helper import DistributedWriter, only_shows, shown, tell_once
-from ding.utils.msgpack_helper import pack
+from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import Registry
 
 # Sinks get records in batches of this size, after this many seconds at the latest.
 _BATCH = 256
 _BATCH_S = 10.0
-# The largest number of records to keep for a sink that fails; the oldest are dropped.
-_MAX_WAITING = 100_000
 _TENSORBOARD = "tensorboard"
 # The sinks of every run.
 _FILES = ("csv", "jsonl")
-_CSV_NAME = 200  # the largest number of bytes of a worker's name in that of its file
 # The section `logger` of the main config.
 DEFAULTS: dict[str, Any] = {"sinks": [_TENSORBOARD]}
 
@@ -101,11 +93,7 @@ class MetricSink(ABC):
 
     @abstractmethod
     def write(self, records: Sequence[MetricRecord]) -> None:
-        """Write `records`, all or none of them.
-
-        Raises:
-            OSError: they cannot be written now; the writer logs the error and passes them again later.
-        """
+        """Write `records`. After an exception, the sink gets no more of them."""
 
     def close(self) -> None:  # noqa: B027 - optional for subclasses
         """Release resources; called once, after the last `write`."""
@@ -114,13 +102,8 @@ class MetricSink(ABC):
         """Return the position for `load_state_dict`, in plain values."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Remove records that were written after `state_dict` returned `state`, or ignore them when written again.
-
-        Returns:
-            A message for each record or file that is missing.
-        """
-        return []
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional for subclasses
+        """Remove records that were written after `state_dict` returned `state`, or ignore them when written again."""
 
 
 METRIC_SINK_REGISTRY = Registry()
@@ -142,106 +125,82 @@ class JsonLinesSink(MetricSink):
         for record in records:
             position = {"worker": record.worker, **record.axes}
             values = {name: value if math.isfinite(value) else None for name, value in record.values.items()}
-            lines.append(json.dumps({**position, **values, **position}))
-        append_lines(self._path, lines)
+            lines.append(json.dumps({**position, **values, **position}) + "\n")
+        append_text(self._path, "".join(lines))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"size": _size(self._path)}
+        return {"size": os.path.getsize(self._path) if os.path.exists(self._path) else 0}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        size = _size(self._path)
-        if size < state["size"]:
-            return [f"{self._path} is shorter than it was"]
-        if size > state["size"]:
-            os.truncate(self._path, state["size"])
-        return []
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        cut_file(self._path, state["size"])
 
 
 @METRIC_SINK_REGISTRY.register("csv")
 class CsvSink(MetricSink):
     """Sink that appends a row for each record to `metrics/<worker>.csv` in the run folder.
 
-    The columns are the axes and the names of the values, without line breaks. A new name adds a column, which rewrites
-    the file. A value that has the name of an axis is left out.
+    The columns are the axes and the names of the values. A new name adds a column, which rewrites the file. A value
+    that has the name of an axis is left out.
     """
 
     def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
-        self._folder = os.path.join(run.folder, "metrics")
-        self._columns: dict[str, list[str]] = {}  # by file
-        self._rows: dict[str, int] = {}
+        self._folder = Path(run.folder, "metrics")
+        self._columns: dict[Path, list[str]] = {}
 
     def write(self, records: Sequence[MetricRecord]) -> None:
-        tables: dict[str, list[dict[str, Any]]] = {}
+        tables: defaultdict[Path, list[dict[str, Any]]] = defaultdict(list)
         for record in records:
             name = re.sub(r"[^\w.-]+", "_", record.worker).lstrip(".") or "run"
-            name = name.encode()[:_CSV_NAME].decode(errors="ignore")
-            values = {" ".join(name.splitlines()): value for name, value in record.values.items()}
-            tables.setdefault(f"{name}.csv", []).append({**record.axes, **values, **record.axes})
-        with contextlib.ExitStack() as undo:
-            for file, rows in tables.items():
-                size = self._write_rows(file, rows)
-                undo.callback(self._remove_rows, file, size, len(rows))
-            undo.pop_all()  # all are written
-
-    def _remove_rows(self, file: str, size: int, count: int) -> None:
-        os.truncate(os.path.join(self._folder, file), size)
-        self._rows[file] -= count
-
-    def _write_rows(self, file: str, rows: list[dict[str, Any]]) -> int:
-        """Append rows, and return the size of the file without them."""
-        path = os.path.join(self._folder, file)
-        columns = self._known_columns(file)
-        names = list(dict.fromkeys([*columns, *(name for row in rows for name in row)]))
-        lines = [_csv_line([row.get(name, "") for name in names]) for row in rows]
-        if not columns:
-            append_lines(path, [_csv_line(names), *lines])
-        elif names == columns:
-            append_lines(path, lines)
-        else:
-            padding = "," * (len(names) - len(columns))
-            former = [line + padding for line in _lines(path)[1:]]
-            with atomic_write(path) as new:
-                new.writelines(f"{line}\n".encode() for line in [_csv_line(names), *former, *lines])
-        self._columns[file] = names
-        self._rows[file] += len(rows)
-        return _size(path) - _size_of(lines)
-
-    def _known_columns(self, file: str) -> list[str]:
-        if file not in self._columns:
-            lines = _lines(os.path.join(self._folder, file))
-            self._columns[file] = next(csv.reader(lines[:1]), [])
-            self._rows[file] = max(len(lines) - 1, 0)
-        return self._columns[file]
+            tables[self._folder / f"{name}.csv"].append({**record.axes, **record.values, **record.axes})
+        for path, rows in tables.items():
+            if path not in self._columns:
+                self._columns[path] = _read_csv(path)[0]
+            known = self._columns[path]
+            columns = list(dict.fromkeys([*known, *(name for row in rows for name in row)]))
+            if columns == known:
+                with path.open("a", encoding="utf-8") as file:
+                    csv.DictWriter(file, columns, lineterminator="\n").writerows(rows)
+            else:
+                _write_csv(path, columns, [*_read_csv(path)[1], *rows])
+                self._columns[path] = columns
 
     def state_dict(self) -> dict[str, Any]:
-        for file in _csv_files(self._folder):
-            self._known_columns(file)
-        return {"rows": dict(self._rows)}
+        return {"rows": {path.name: len(_read_csv(path)[1]) for path in self._folder.glob("*.csv")}}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        missing = []
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._columns.clear()
-        self._rows.clear()
-        for file in {*_csv_files(self._folder), *state["rows"]}:
-            path, rows = os.path.join(self._folder, file), state["rows"].get(file, 0)
-            lines = _lines(path)
-            if not rows:
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(path)
-            elif len(lines) - 1 < rows:
-                missing.append(f"{path} is shorter than it was")
-            else:  # a process that was killed may have left half a line, too
-                os.truncate(path, _size_of(lines[: rows + 1]))
-        return missing
+        for path in self._folder.glob("*.csv"):
+            rows = state["rows"].get(path.name, 0)
+            if rows:
+                columns, found = _read_csv(path)
+                _write_csv(path, columns, found[:rows])
+            else:
+                path.unlink()
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the columns and rows of a file; none if it is missing."""
+    if not path.exists():
+        return [], []
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+        return list(reader.fieldnames or ()), rows
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    with atomic_write(path, "w") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 class MetricWriter(DistributedWriter):
     """A TensorBoard writer that also passes every scalar to sinks.
 
-    Sinks get records in batches: at `flush`, at `close`, and with the first record after ten seconds. If a sink cannot
-    write, an error is logged, the sink gets the records again with the next batch, and the run continues. It also
-    continues after any other exception of a sink, with one warning; then the batch is lost. A value that is not a
-    number is lost, too. In a forked process the writer passes nothing to sinks.
+    Sinks get records in batches: at `flush`, at `close`, and with the first record after ten seconds. A sink that
+    raises an exception gets no more records, and one warning is logged. A value that is not a number is left out, also
+    with one warning.
 
     Args:
         logdir: the folder of the TensorBoard files.
@@ -261,13 +220,11 @@ class MetricWriter(DistributedWriter):
 
     def __init__(self, logdir: str, sinks: Mapping[str, MetricSink], has_tensorboard: bool = True) -> None:
         super().__init__(logdir, write_to_disk=has_tensorboard)
-        self._has_tensorboard = has_tensorboard
+        self._is_off = not has_tensorboard
         self._sinks = dict(sinks)
-        self._waiting_for: dict[str, list[MetricRecord]] = {name: [] for name in sinks}
-        self._failing: set[str] = set()  # sinks that keep their records for now
-        self._dropped: dict[str, int] = dict.fromkeys(sinks, 0)
-        self._errors: dict[str, OSError] = {}  # the last one of each sink
-        self._oldest_s: float | None = None
+        self._failed: set[str] = set()  # sinks that get no more records
+        self._waiting: list[MetricRecord] = []
+        self._due_s = time.monotonic() + _BATCH_S
 
     def add_scalars_of(
         self,
@@ -279,7 +236,7 @@ class MetricWriter(DistributedWriter):
     ) -> None:
         """Write the values of a worker; see `WorkerLog.scalars`."""
         self._record(worker, {"train_iter": train_iter, "env_step": env_step}, values)
-        add_by_axis(partial(self._add, "add_scalar"), worker, values, train_iter, env_step, iter_only)
+        add_by_axis(super().add_scalar, worker, values, train_iter, env_step, iter_only)
 
     def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:
         """Write one value; for sinks, the worker is the part of `tag` before the last `/`."""
@@ -287,23 +244,14 @@ class MetricWriter(DistributedWriter):
         self._record(worker or "run", {"step": args[0] if args else kwargs.get("global_step")}, {name: scalar_value})
         super().add_scalar(tag, scalar_value, *args, **kwargs)
 
-    def _add(self, method: str, *args: Any, **kwargs: Any) -> None:
-        if self._has_tensorboard:
-            super()._add(method, *args, **kwargs)
-
     def _record(self, worker: str, axes: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         if not self._sinks:
             return
         given = {name: step for name, step in axes.items() if step is not None}
         record = MetricRecord(worker, self._numbers(worker, given), self._numbers(worker, values))
-        now_s = time.monotonic()
         with self._lock:
-            for waiting in self._waiting_for.values():
-                waiting.append(record)
-            if self._oldest_s is None:
-                self._oldest_s = now_s
-            longest = max(map(len, self._waiting_for.values()))
-            if now_s - self._oldest_s >= _BATCH_S or longest % _BATCH == 0:
+            self._waiting.append(record)
+            if len(self._waiting) >= _BATCH or time.monotonic() >= self._due_s:
                 self._write_waiting()
 
     def _numbers(self, worker: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,29 +260,18 @@ class MetricWriter(DistributedWriter):
         for name, value in values.items():
             with only_shows(f"logging {worker}/{name} = {type(value).__name__}", self._told):
                 item = value.item() if hasattr(value, "item") else value
-                numbers_only[str(name)] = item if type(item) is int and math.isfinite(item) else float(item)
+                numbers_only[str(name)] = item if type(item) is int else float(item)
         return numbers_only
 
     def _write_waiting(self) -> None:
-        self._oldest_s = None
-        for name, waiting in self._waiting_for.items():
-            if not waiting:
-                continue
-            try:
-                self._sinks[name].write(waiting)
-            except OSError as e:
-                if name not in self._failing:
-                    _logger.error("metrics are not written to %s: %s; they are kept and written later", name, e)
-                self._failing.add(name)
-                self._errors[name] = e
-                self._dropped[name] += len(waiting[:-_MAX_WAITING])
-                del waiting[:-_MAX_WAITING]
-            except Exception as e:  # it may refuse these records for ever
-                tell_once(f"writing metrics to {name}", e, self._told)
-                self._waiting_for[name] = []
-            else:
-                self._failing.discard(name)
-                self._waiting_for[name] = []
+        waiting, self._waiting, self._due_s = self._waiting, [], time.monotonic() + _BATCH_S
+        for name, sink in self._sinks.items():
+            if waiting and name not in self._failed:
+                try:
+                    sink.write(waiting)
+                except Exception as e:  # whatever it is, the run goes on without the sink
+                    self._failed.add(name)
+                    tell_once(f"writing metrics to {name}", e, self._told)
 
     def flush(self) -> None:
         """Write all waiting records to the sinks, and flush the event file."""
@@ -343,60 +280,32 @@ class MetricWriter(DistributedWriter):
         super().flush()
 
     def close(self) -> None:
-        """Write everything, and close the sinks and the event file; a second call does nothing.
-
-        An error is logged for each sink that could not write all records.
-        """
+        """Write everything, and close the sinks and the event file; a second call does nothing."""
         with self._lock:
             self._write_waiting()
-            for name, waiting in self._waiting_for.items():
-                if lost := self._dropped[name] + len(waiting):
-                    _logger.error("%d records of metrics for %s are lost: %s", lost, name, self._errors[name])
-            sinks, self._sinks, self._waiting_for = self._sinks, {}, {}
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._close_file)
+            sinks, self._sinks = self._sinks, {}
             for name, sink in sinks.items():
-                stack.callback(self._close_sink, name, sink)
-
-    def _close_sink(self, name: str, sink: MetricSink) -> None:
-        with only_shows(f"closing the metrics of {name}", self._told):
-            sink.close()
+                with only_shows(f"closing the metrics of {name}", self._told):
+                    sink.close()
+        super().close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the event files, see `DistributedWriter`, and of the sinks under `sinks`."""
         with self._lock:
             self._write_waiting()
-        states = {}
-        for name, sink in self._sinks.items():
-            with only_shows(f"saving the position in {name}", self._told):
-                state = sink.state_dict()
-                pack(state)  # raises an exception if it could not be saved with that of the run
-                states[name] = state
+            states = {}
+            for name, sink in self._sinks.items():
+                with only_shows(f"saving the position in {name}", self._told):
+                    states[name] = unpack(pack(sink.state_dict()))  # whatever cannot be saved must not end the run
         return {**super().state_dict(), "sinks": states}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Remove what was written after `state_dict` returned `state`, and return a message for each missing part."""
-        missing = super().load_state_dict(state)
-        states = state.get("sinks", {})
-        for name, sink in self._sinks.items():
-            self._waiting_for[name].clear()
-            if name in states:
-                try:
-                    told = sink.load_state_dict(states[name])
-                    missing += told if isinstance(told, list) else []
-                except Exception as e:  # of a sink, which must not end the run
-                    missing.append(f"the metrics of {name} do not go on from the state: {e!r}")
-        return missing
-
-    # A copy, and the writer in a forked process, write only their own event file: the sinks have one writer.
-
-    def _enter_child(self) -> None:
-        super()._enter_child()
-        self._of_parent = self._sinks  # kept, as a file that is dropped writes what it has in its memory
-        self._sinks, self._waiting_for = {}, {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(DistributedWriter, self.logdir), ()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Remove what was written after `state_dict` returned `state`."""
+        super().load_state_dict(state)
+        self._waiting.clear()
+        for name in self._sinks.keys() & state["sinks"].keys():
+            with only_shows(f"going on in {name}", self._told):
+                self._sinks[name].load_state_dict(state["sinks"][name])
 
 
 def add_by_axis(
@@ -439,10 +348,9 @@ def check_logger(section: Any) -> dict[str, Any]:
     settings = {**DEFAULTS, **section}
     for name in settings["sinks"]:
         if name not in known:
-            meant = min(known, key=partial(edit_distance, str(name)))
-            raise ConfigError(
-                f"logger.sinks: unknown sink {name!r}; did you mean {meant!r}? Known are {', '.join(known)}"
-            )
+            similar = nearest(str(name), known)
+            meant = "" if similar is None else f" did you mean {similar!r}?"
+            raise ConfigError(f"logger.sinks: unknown sink {name!r};{meant} known are {', '.join(known)}")
     return settings
 
 
@@ -468,60 +376,31 @@ def create_metric_writer(
     return MetricWriter(logdir, sinks, has_tensorboard=has_tensorboard and _TENSORBOARD in names)
 
 
-def _csv_line(cells: Sequence[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
-
-
-def _csv_files(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if name.endswith(".csv")) if os.path.isdir(folder) else []
-
-
-def _size(path: str) -> int:
-    return os.path.getsize(path) if os.path.exists(path) else 0
-
-
-def _lines(path: str) -> list[str]:
-    if not os.path.exists(path):
-        return []
-    with open(path, "rb") as file:
-        *lines, _ = file.read().split(b"\n")  # the rest is empty, or half a line
-    return [line.decode() for line in lines]
-
-
-def _size_of(lines: Iterable[str]) -> int:
-    return sum(len(line.encode()) + 1 for line in lines)
-
-
-def append_lines(path: str, lines: Sequence[str]) -> None:
-    """Append whole lines, or nothing if that fails.
+def append_text(path: str | os.PathLike[str], text: str) -> None:
+    """Append `text` to a file, whose folder is created if it is missing; if that fails, append nothing.
 
     Raises:
-        OSError: they cannot be written; the error names `path`.
+        OSError: it cannot be written.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "ab", buffering=0) as file:
-        size = file.tell()
-        data = memoryview("".join(f"{line}\n" for line in lines).encode())
+        size, rest = file.tell(), text.encode()
         try:
-            while data:
-                data = data[file.write(data) :]
-        except OSError as e:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
             file.truncate(size)
-            raise OSError(e.errno, e.strerror, path) from e
+            raise
 
 
-# The largest number of characters that MLflow allows in the value of a parameter and in the name of a metric.
-_MLFLOW_VALUE, _MLFLOW_NAME = 500, 250
-_MLFLOW_SETTINGS = Settings(
-    {
-        "tracking_uri": Setting(NO_DEFAULT, instance_of(str, optional=True), "Server or folder of the runs."),
-        "experiment_name": Setting("ding", instance_of(str), "Experiment of the run."),
-        "run_name": Setting(NO_DEFAULT, instance_of(str), "Name of the run; that of its folder by default."),
-        "tags": Setting(NO_DEFAULT, instance_of(Mapping), "Tags of the run."),
-    }
-)
+def cut_file(path: str, size: int) -> None:
+    """Remove what is beyond `size` bytes from a file, if it exists."""
+    if os.path.exists(path):
+        os.truncate(path, min(size, os.path.getsize(path)))
+
+
+# The largest number of characters that MLflow allows in the value of a parameter.
+_MLFLOW_VALUE = 500
 _SUFFIXES = {"train_iter": "_iter", "env_step": "_step"}
 
 
@@ -551,7 +430,7 @@ class WandbSink(MetricSink):
     def write(self, records: Sequence[MetricRecord]) -> None:
         run = self._open()
         for record in records:
-            if record.worker not in self._workers and "*" not in record.worker:  # W&B would refuse that
+            if record.worker not in self._workers:
                 self._workers.add(record.worker)
                 axis = self._info.axis if self._info.axis in record.axes else next(iter(record.axes), None)
                 run.define_metric(f"{record.worker}/*", step_metric=axis)
@@ -563,10 +442,7 @@ class WandbSink(MetricSink):
         if self._run is None:
             again = {} if self._run_id is None else {"id": self._run_id, "resume": "allow"}
             config = json.loads(json.dumps(self._info.config, default=_text))
-            try:
-                self._run = self._wandb.init(config=config, **self._settings, **again)
-            except self._wandb.errors.CommError as e:
-                raise OSError(f"W&B: {e}") from e
+            self._run = self._wandb.init(config=config, **self._settings, **again)
             self._run_id = self._run.id
         return self._run
 
@@ -577,9 +453,8 @@ class WandbSink(MetricSink):
     def state_dict(self) -> dict[str, Any]:
         return {"run_id": self._run_id, "count": self._count}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._run_id, self._count = state["run_id"], state["count"]
-        return []
 
 
 @METRIC_SINK_REGISTRY.register("mlflow")
@@ -587,7 +462,7 @@ class MlflowSink(MetricSink):
     """Sink that logs `<worker>_iter/<name>` and `<worker>_step/<name>` to an MLflow run, started by the first record.
 
     Like TensorBoard, MLflow has one integer axis per metric. The config is logged as parameters. A resumed run
-    continues the same MLflow run and does not log recorded values again.
+    continues the same MLflow run, which then has the values of repeated iterations twice.
 
     Args:
         settings: `tracking_uri` (default: the environment variable `MLFLOW_TRACKING_URI`), `experiment_name`
@@ -595,45 +470,24 @@ class MlflowSink(MetricSink):
 
     Raises:
         ImportError: mlflow is not installed.
-        ConfigError: a setting is of the wrong type.
     """
 
     def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
         self._mlflow = _package("mlflow")
         self._info = run
-        check_config(settings, "the section logger.mlflow", _MLFLOW_SETTINGS.rules())
-        self._settings = {**_MLFLOW_SETTINGS.config(), "run_name": _name(run), **settings}
+        self._settings = {"experiment_name": "ding", "run_name": _name(run), **settings}
         self._client: Any = None
         self._run_id: str | None = None
-        self._last_steps: dict[str, int] = {}  # of metrics that may already be recorded
-        self._may_repeat = False
 
     def write(self, records: Sequence[MetricRecord]) -> None:
-        try:
-            client = self._open()
-            client.log_batch(self._run_id, [metric for record in records for metric in self._metrics(record)])
-        except self._mlflow.exceptions.MlflowException as e:
-            self._may_repeat = True
-            self._last_steps.clear()
-            raise OSError(f"MLflow: {e}") from e
-
-    def _metrics(self, record: MetricRecord) -> list[Any]:
         metric, now_ms = self._mlflow.entities.Metric, int(time.time() * 1000)
-        found = []
-        for axis, step in record.axes.items():
-            for name, value in record.values.items():
-                key = _mlflow_name(f"{record.worker}{_SUFFIXES.get(axis, '')}/{name}")
-                if math.isfinite(value) and not self._is_there(key, step):
-                    found.append(metric(key, float(value), now_ms, int(step)))
-        return found
-
-    def _is_there(self, key: str, step: int) -> bool:
-        if not self._may_repeat:
-            return False
-        if key not in self._last_steps:
-            history = self._client.get_metric_history(self._run_id, key)
-            self._last_steps[key] = max((metric.step for metric in history), default=-1)
-        return step <= self._last_steps[key]
+        metrics = [
+            metric(_mlflow_name(f"{record.worker}{_SUFFIXES.get(axis, '')}/{name}"), float(value), now_ms, int(step))
+            for record in records
+            for axis, step in record.axes.items()
+            for name, value in record.values.items()
+        ]
+        self._open().log_batch(self._run_id, metrics)
 
     def _open(self) -> Any:
         if self._client is None:
@@ -663,16 +517,13 @@ class MlflowSink(MetricSink):
     def state_dict(self) -> dict[str, Any]:
         return {"run_id": self._run_id}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._run_id = state["run_id"]
-        self._may_repeat = self._run_id is not None
-        return []
 
 
 def _mlflow_name(tag: str) -> str:
-    """Return the tag as MLflow allows it: a normalized relative path of some of the characters."""
-    parts = re.sub(r"[^\w\-. /]", "_", tag).split("/")
-    return "/".join(part for part in parts if part.strip("."))[:_MLFLOW_NAME] or "_"
+    """Return the tag without the characters that MLflow refuses."""
+    return re.sub(r"[^\w\-. /]", "_", tag)
 
 
 def _package(name: str) -> Any:

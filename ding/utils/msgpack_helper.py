@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import math
 import re
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,22 +26,11 @@ def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+_LEVELS = 32  # of messages within messages: some hundred of them would overflow the stack of a thread
 _NUMPY_KINDS = "biufcSUmM"
 # Names of these dtypes, as numpy writes them. It also reads units such as `s/0` and `0s`, at which it divides by zero.
 _DTYPE_NAME = re.compile(r"[<>|=]?([biufcSU][0-9]{1,10}|[mM]8(\[([1-9][0-9]*)?[A-Za-z]+\])?)")
 _INTEGERS = frozenset(("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))))
-# A nested tuple, set or EasyDict is a message inside a message, and unpacking one takes about 40 kB of C stack. Without
-# a limit, a short message could crash the process.
-_MAX_NESTED_MESSAGES = 32
-
-
-@functools.cache
-def _msgpack() -> Any:
-    try:
-        import msgpack
-    except ImportError as error:
-        raise ImportError("packing data needs the package msgpack: pip install msgpack") from error
-    return msgpack
 
 
 class _Ext(IntEnum):
@@ -58,7 +46,7 @@ class _Ext(IntEnum):
     SET = 8
 
 
-def pack(obj: Any) -> bytes:
+def pack(obj: Any, levels: int = _LEVELS) -> bytes:
     """Return `obj` as bytes.
 
     `unpack` restores dicts, lists, tuples, sets, `EasyDict`s, strings, bytes, numbers of any size, bools, None, numpy
@@ -67,10 +55,15 @@ def pack(obj: Any) -> bytes:
 
     Raises:
         TypeError: `obj` contains another type, such as a named tuple, an object array or a class instance.
-        ValueError: more than 32 tuples, sets and `EasyDict`s, or about 500 dicts and lists, are nested in each
+        ValueError: more than `levels` tuples, sets and `EasyDict`s, or some hundred dicts and lists, are nested in each
             other, as when `obj` contains itself.
     """
-    return _pack(obj, 0)
+    import msgpack
+
+    if levels < 0:
+        raise ValueError("too many tuples, sets and EasyDicts are nested in each other")
+    result: bytes = msgpack.packb(obj, default=partial(_encode, levels), strict_types=True)
+    return result
 
 
 def can_pack(obj: Any) -> bool:
@@ -82,14 +75,7 @@ def can_pack(obj: Any) -> bool:
     return True
 
 
-def _pack(obj: Any, depth: int) -> bytes:
-    if depth > _MAX_NESTED_MESSAGES:
-        raise ValueError(f"more than {_MAX_NESTED_MESSAGES} tuples, sets and EasyDicts are nested; reduce the nesting")
-    result: bytes = _msgpack().packb(obj, default=_encoders[depth], strict_types=True)
-    return result
-
-
-def unpack(data: bytes | bytearray | memoryview) -> Any:
+def unpack(data: bytes | bytearray | memoryview, levels: int = _LEVELS) -> Any:
     """Return the object that was passed to `pack`; arrays and tensors own their memory and are writable.
 
     It is safe for untrusted data: nothing is executed or imported.
@@ -97,48 +83,17 @@ def unpack(data: bytes | bytearray | memoryview) -> Any:
     Raises:
         ValueError: `data` is damaged, or not a result of `pack`.
     """
-    with _damage_is_a_value_error():
-        return _unpack(data, 0)
+    import msgpack
 
-
-def unpack_items(data: bytes, names: Collection[str]) -> dict[str, Any]:
-    """Return the items `names` of the dict that was passed to `pack`, without decoding the other items.
-
-    Raises:
-        ValueError: `data` is damaged, or not a dict of `pack`.
-    """
-    with _damage_is_a_value_error():
-        reader = _msgpack().Unpacker(ext_hook=_decoders[0], strict_map_key=False, max_buffer_size=len(data))
-        reader.feed(data)
-        items = {}
-        for _ in range(reader.read_map_header()):
-            name = reader.unpack()
-            if name in names:
-                items[name] = reader.unpack()
-            else:
-                reader.skip()
-        return items
-
-
-@contextlib.contextmanager
-def _damage_is_a_value_error() -> Iterator[None]:
+    if levels < 0:
+        raise ValueError("too many tuples, sets and EasyDicts are nested in each other")
     try:
-        yield
-    except (_msgpack().UnpackException, ValueError, TypeError, struct.error, IndexError) as error:
+        return msgpack.unpackb(data, ext_hook=partial(_decode, levels), strict_map_key=False)
+    except (msgpack.UnpackException, ValueError, TypeError, struct.error, IndexError) as error:
         raise ValueError(f"the data is damaged or of another format: {type(error).__name__}: {error}") from error
 
 
-def _ext(code: _Ext, data: bytes) -> Any:
-    return _msgpack().ExtType(code, data)
-
-
-def _unpack(data: bytes | bytearray | memoryview, depth: int) -> Any:
-    if depth > _MAX_NESTED_MESSAGES:
-        raise ValueError(f"more than {_MAX_NESTED_MESSAGES} messages inside each other")
-    return _msgpack().unpackb(data, ext_hook=_decoders[depth], strict_map_key=False)
-
-
-def _encode(depth: int, obj: Any) -> Any:
+def _encode(levels: int, obj: Any) -> Any:
     if isinstance(obj, np.ndarray):
         return _ext(_Ext.NDARRAY, _array_bytes(obj))
     if is_tensor(obj):
@@ -146,20 +101,12 @@ def _encode(depth: int, obj: Any) -> Any:
     if isinstance(obj, np.generic):
         return _ext(_Ext.NUMPY_SCALAR, _array_bytes(np.asarray(obj)))
     if isinstance(obj, EasyDict):
-        return _ext(_Ext.EASY_DICT, _pack(dict(obj), depth + 1))
-    return _encode_container(obj, depth)
-
-
-def _encode_container(obj: Any, depth: int) -> Any:
+        return _ext(_Ext.EASY_DICT, pack(dict(obj), levels - 1))
     if type(obj) is tuple:
-        return _ext(_Ext.TUPLE, _pack(list(obj), depth + 1))
+        return _ext(_Ext.TUPLE, pack(list(obj), levels - 1))
     if type(obj) in (set, frozenset):
-        return _ext(_Ext.SET, _pack(list(obj), depth + 1))
-    if isinstance(obj, Mapping):
-        return dict(obj)
-    if isinstance(obj, list):
-        return list(obj)
-    return _encode_value(obj)
+        return _ext(_Ext.SET, pack(list(obj), levels - 1))
+    return dict(obj) if isinstance(obj, Mapping) else _encode_value(obj)
 
 
 def _encode_value(obj: Any) -> Any:
@@ -168,17 +115,24 @@ def _encode_value(obj: Any) -> Any:
         return _ext(_Ext.BIG_INT, obj.to_bytes(obj.bit_length() // 8 + 1, "little", signed=True))
     if type(obj) is complex:
         return _ext(_Ext.COMPLEX, struct.pack("<dd", obj.real, obj.imag))
-    for base in (int, float, str, bytes):
+    for base, plain in _PLAIN.items():
         if isinstance(obj, base):
-            # Not base(obj), which would call overridden methods of the subclass.
-            return _PLAIN[base](obj)
+            return plain(obj)
     raise TypeError(
         f"{type(obj).__module__}.{type(obj).__qualname__} cannot be packed; use dicts, lists, tuples, strings, bytes, "
         "numbers, numpy arrays or tensors"
     )
 
 
+def _ext(code: _Ext, data: bytes) -> Any:
+    import msgpack
+
+    return msgpack.ExtType(code, data)
+
+
+# Of instances of subclasses, without calling methods that these override.
 _PLAIN: dict[type, Callable[[Any], Any]] = {
+    list: list,
     int: int.__int__,
     float: float.__float__,
     str: str.__str__,
@@ -208,42 +162,18 @@ def _array_bytes(array: np.ndarray) -> bytes:
 
 def _array_from(data: bytes) -> np.ndarray:
     name, shape, body = _read_header(data)
-    dtype = plain_dtype(name)
-    size = math.prod(shape)
-    if len(body) != size * dtype.itemsize or (size and not dtype.itemsize):
-        raise ValueError(f"{len(body)} bytes are not an array of shape {shape} and dtype {name}")
-    check_text(body, dtype)
-    array = np.empty(shape, dtype)
-    if body:
-        array.reshape(-1).view(np.uint8)[:] = _booleans(body) if dtype.kind == "b" else body
-    return array
-
-
-def plain_dtype(name: str) -> np.dtype:
-    """Return the dtype of numbers, text or times with this name, which is `dtype.str` or that without the byte order.
-
-    Raises:
-        ValueError, TypeError: `name` is another one.
-    """
     if not _DTYPE_NAME.fullmatch(name):
         raise ValueError(f"dtype {name[:100]!r} is not allowed; it must be one of numbers, text or times")
-    return np.dtype(name)
+    dtype, size = np.dtype(name), math.prod(shape)
+    if len(body) != size * dtype.itemsize or (size and not body):
+        raise ValueError(f"{len(body)} bytes are not an array of shape {shape} and dtype {name}")
+    content = _booleans(body) if dtype.kind == "b" else bytearray(body)
+    return np.frombuffer(content, dtype).reshape(shape) if body else np.empty(shape, dtype)
 
 
-def check_text(content: bytes | memoryview, dtype: np.dtype) -> None:
-    """Check that bytes are text if `dtype` is one of text; numpy fails when it shows or copies other code points.
-
-    Raises:
-        ValueError: a code point is beyond those of Unicode.
-    """
-    if dtype.kind == "U" and len(content) and np.frombuffer(content, f"{dtype.byteorder}u4").max() > sys.maxunicode:
-        raise ValueError(f"text of dtype {dtype.str} has code points beyond those of Unicode")
-
-
-def _booleans(body: memoryview) -> np.ndarray:
+def _booleans(body: memoryview) -> bytearray:
     """Return bools as bytes of 0 and 1; with others, functions of numpy and torch may fail, or read foreign memory."""
-    flags: np.ndarray = np.frombuffer(body, np.uint8) != 0
-    return flags.view(np.uint8)
+    return bytearray((np.frombuffer(body, np.uint8) != 0).tobytes())
 
 
 def _tensor_bytes(tensor: torch.Tensor) -> bytes:
@@ -273,11 +203,11 @@ def _tensor_from(data: bytes) -> torch.Tensor:
         raise ValueError(f"{len(body)} bytes are not a tensor of shape {shape} and dtype {name}")
     if not body:
         return torch.empty(shape, dtype=dtype)
-    content = bytearray(_booleans(body) if dtype is torch.bool else body)
+    content = _booleans(body) if dtype is torch.bool else bytearray(body)
     return torch.frombuffer(content, dtype=dtype).reshape(shape)
 
 
-def _decode(depth: int, code: int, data: bytes) -> Any:
+def _decode(levels: int, code: int, data: bytes) -> Any:
     match code:
         case _Ext.NDARRAY:
             return _array_from(data)
@@ -286,17 +216,13 @@ def _decode(depth: int, code: int, data: bytes) -> Any:
         case _Ext.NUMPY_SCALAR:
             return _array_from(data)[()]
         case _Ext.TUPLE:
-            return tuple(_unpack(data, depth + 1))
+            return tuple(unpack(data, levels - 1))
         case _Ext.SET:
-            return set(_unpack(data, depth + 1))
+            return set(unpack(data, levels - 1))
         case _Ext.EASY_DICT:
-            return EasyDict(_unpack(data, depth + 1))
+            return EasyDict(unpack(data, levels - 1))
         case _Ext.BIG_INT:
             return int.from_bytes(data, "little", signed=True)
         case _Ext.COMPLEX:
             return complex(*struct.unpack("<dd", data))
     raise ValueError(f"unknown extension type {code}")
-
-
-_encoders = [functools.partial(_encode, depth) for depth in range(_MAX_NESTED_MESSAGES + 1)]
-_decoders = [functools.partial(_decode, depth) for depth in range(_MAX_NESTED_MESSAGES + 1)]

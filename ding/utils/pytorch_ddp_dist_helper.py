@@ -10,13 +10,12 @@ import itertools
 import math
 import numbers
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -93,12 +92,6 @@ def smallest_over_ranks(number: int) -> int:
     return int(value)
 
 
-def sum_on_rank(x: torch.Tensor, rank: int) -> None:
-    """Replace `x` on `rank` by its sum over all ranks; on other ranks `x` becomes undefined."""
-    with _explained("reduce"):
-        on_comm_device(partial(dist.reduce, dst=rank), x)
-
-
 def copy_from_rank(x: torch.Tensor, rank: int, group: Any = None) -> None:
     """Replace `x` by that of `rank`."""
     with _explained("broadcast"):
@@ -112,27 +105,6 @@ def begin_sum(name: str, x: torch.Tensor) -> tuple[str, Any]:
     """
     with _explained(name):
         return name, dist.all_reduce(x, async_op=True)
-
-
-def copy_objects(objects: list[Any], src: int, group: Any = None, device: torch.device | None = None) -> None:
-    """Replace the contents of `objects` by those of rank `src`, which are sent as pickles.
-
-    Raises:
-        ValueError: the lists differ in length.
-    """
-    device = comm_device() if device is None else device
-    is_source = dist.get_rank() == src
-    packed = torch.frombuffer(bytearray(pickle.dumps(objects) if is_source else b" "), dtype=torch.uint8)
-    size = torch.tensor([packed.numel()], dtype=torch.int64, device=device)
-    copy_from_rank(size, src, group)
-    packed = packed.to(device) if is_source else torch.empty(int(size), dtype=torch.uint8, device=device)
-    copy_from_rank(packed, src, group)
-    if is_source:
-        return
-    received = pickle.loads(packed.cpu().numpy().tobytes())
-    if len(received) != len(objects):
-        raise ValueError(f"rank {src} sent {len(received)} objects, expected are {len(objects)}")
-    objects[:] = received
 
 
 def get_rank() -> int:
@@ -180,13 +152,11 @@ def allreduce_data(x: Any, op: str) -> Any:
 
     Raises:
         AssertionError: `op` has another value.
-        TypeError: `x` is neither a number nor a tensor, or `op` is 'avg' for a tensor of integers.
+        TypeError: `x` is neither a number nor a tensor.
     """
     if op not in ("sum", "avg"):
         raise AssertionError(f"op = {op!r} is not allowed; it must be 'sum' or 'avg'")
     if isinstance(x, torch.Tensor):
-        if op == "avg" and not (x.is_floating_point() or x.is_complex()):
-            raise TypeError(f"a tensor of {x.dtype} cannot hold its mean; convert it to a float tensor")
         if get_world_size() > 1:
             sum_over_ranks(x)
             if op == "avg":
@@ -202,7 +172,11 @@ def reduce_data(x: Any, dst: int = 0) -> Any:
     Raises:
         TypeError: `x` is neither a number nor a tensor.
     """
-    reduce = partial(sum_on_rank, rank=dst)
+
+    def reduce(value: torch.Tensor) -> None:
+        with _explained("reduce"):
+            on_comm_device(partial(dist.reduce, dst=dst), value)
+
     if isinstance(x, torch.Tensor):
         if get_world_size() > 1:
             reduce(x)
@@ -237,13 +211,10 @@ def broadcast(value: torch.Tensor, rank: int) -> None:
 def broadcast_object_list(
     object_list: list[Any], src: int = 0, group: Any = None, device: torch.device | None = None
 ) -> None:
-    """Replace the contents of `object_list` by those of rank `src`, which are sent as pickles.
-
-    Raises:
-        ValueError: the lists differ in length.
-    """
+    """Replace the contents of `object_list`, of the same length on all ranks, by those of `src`, sent as pickles."""
     if get_world_size() > 1:
-        copy_objects(object_list, src, group, device)
+        with _explained("broadcast"):
+            dist.broadcast_object_list(object_list, src, group, device or comm_device())
 
 
 def synchronize() -> None:
@@ -273,9 +244,7 @@ def to_ddp_config(cfg: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     return cfg
 
 
-TIMEOUT_VARIABLE, DEFAULT_TIMEOUT_S = "DING_DIST_TIMEOUT", 1800.0
 MASTER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
-Number = TypeVar("Number", int, float)
 _joins = itertools.count()
 _stores: dict[Any, Any] = {}
 
@@ -307,8 +276,7 @@ def dist_init(
     Raises:
         AssertionError: `backend` has another value.
         RuntimeError: rank or size are unknown, this process is already in a group, or the other ranks do not join.
-        ValueError: the rank is not in [0, `world_size`), the timeout is not positive, or an environment variable is
-            not a number.
+        ValueError: the rank is not in [0, `world_size`), or an environment variable is not a number.
     """
     if backend not in ("nccl", "gloo"):
         raise AssertionError(f"backend = {backend!r} is not allowed; it must be 'nccl' or 'gloo'")
@@ -324,10 +292,8 @@ def dist_init(
         # Before joining, so that no process creates a context on device 0 too.
         torch.cuda.set_device(rank % torch.cuda.device_count())
     if not isinstance(timeout, timedelta):
-        seconds = _number_in(TIMEOUT_VARIABLE, float, DEFAULT_TIMEOUT_S) if timeout is None else timeout
-        timeout = timedelta(seconds=seconds)
-    if timeout <= timedelta(0):
-        raise ValueError(f"timeout = {timeout.total_seconds():g} s is not allowed; it must be above 0")
+        seconds = os.environ.get("DING_DIST_TIMEOUT", 1800.0) if timeout is None else timeout
+        timeout = timedelta(seconds=float(seconds))
     _join("cpu:gloo,cuda:nccl" if backend == "nccl" else backend, rank, world_size, timeout)
     return rank, world_size
 
@@ -355,20 +321,11 @@ def _from_environment(what: str, value: int | None, variables: Sequence[str]) ->
         return value
     for variable in variables:
         if variable in os.environ:
-            return _number_in(variable, int, 0)
+            return int(os.environ[variable])
     raise RuntimeError(
         f"dist_init: {what} is unknown; pass it, start the script with torchrun, or set {' or '.join(variables)} in "
         "the environment"
     )
-
-
-def _number_in(variable: str, kind: type[Number], default: Number) -> Number:
-    """Return the number in an environment variable, or `default` if it is not set."""
-    text = os.environ.get(variable)
-    try:
-        return default if text is None else kind(text)
-    except ValueError:
-        raise ValueError(f"${variable} = {text!r} is not allowed; it must be {kind.__name__}") from None
 
 
 def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:
@@ -382,7 +339,8 @@ def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:
             f"{timeout.total_seconds():g} s: {e}; start every rank, all with the same MASTER_ADDR, MASTER_PORT and "
             "WORLD_SIZE"
         ) from e
-    _leave_with_the_process()
+    atexit.unregister(_leave_at_exit)  # once, however often this process joins a group
+    atexit.register(_leave_at_exit)
 
 
 def _open_store(rank: int, world_size: int, timeout: timedelta) -> Any:
@@ -416,12 +374,6 @@ def _abandon() -> None:
     dist_finalize()
 
 
-@functools.lru_cache(maxsize=1)
-def _leave_with_the_process() -> None:
-    """Register, once, that this process leaves the group at its exit."""
-    atexit.register(_leave_at_exit)
-
-
 def _leave_at_exit() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)  # the uncaught exception, if any
     if error is None:
@@ -433,8 +385,7 @@ def _leave_at_exit() -> None:
 class DDPContext:
     """Context manager, with the arguments of `dist_init`, that joins the process group on entry and leaves it on exit.
 
-    If an exception leaves the block and ends the process, operations of the other ranks fail. `MASTER_ADDR` and
-    `MASTER_PORT` are restored on exit.
+    If an exception leaves the block and ends the process, operations of the other ranks fail.
 
     Example:
         >>> import torch.distributed
@@ -446,33 +397,17 @@ class DDPContext:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._args = args
         self._kwargs = kwargs
-        self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> None:
-        self._before = {variable: os.environ.get(variable) for variable in MASTER_VARIABLES}
-        try:
-            dist_init(*self._args, **self._kwargs)
-        except BaseException:
-            self._restore()
-            raise
+        dist_init(*self._args, **self._kwargs)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if error is None or (isinstance(error, SystemExit) and not error.code):
-                dist_finalize()
-            else:
-                _abandon()
-        finally:
-            self._restore()
-
-    def _restore(self) -> None:
-        for variable, value in self._before.items():
-            if value is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = value
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            dist_finalize()
+        else:
+            _abandon()
 
 
 DistContext = DDPContext

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -77,6 +77,8 @@ class RandomModule(nn.Module):
     Attributes:
         rng: the generator; the state of a policy includes it, that of the module (`state_dict`) does not.
     """
+
+    _saved: ClassVar[tuple[str, ...]] = ("rng",)
 
     def __init__(self) -> None:
         super().__init__()

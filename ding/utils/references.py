@@ -10,10 +10,9 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,13 @@ from ding.utils.log_helper import shown
 IMPORT_PATHS = "import_paths"
 # Keys of the saved form: of `module:name`, with "args" and "kwargs" if it is called; of the items of a dict.
 REFERENCE, _ITEMS = "__reference__", "__items__"
+SCALARS = frozenset((str, bool, int, float, type(None)))  # types that are their own saved form
 _NUMBERS_AND_TEXT = "biufcSU"  # kinds of dtypes
 _SPACES = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+# What makes again what JSON lacks.
+_UNPACKED: dict[str, Callable[[Any], Any]] = {
+    f"builtins:{kind.__name__}": kind for kind in (tuple, set, frozenset, bytes, dict)
+}
 _importing: list[str] = []  # references whose modules are being imported
 _files: dict[str, str] = {}  # of modules that were executed under a private name, by that name
 
@@ -47,7 +51,8 @@ def saved_form(value: Any, is_json: bool = False) -> Any:
     [...], "kwargs": {...}}`. What cannot be imported by its name, such as a lambda, stays as it is.
 
     Args:
-        is_json: whether what JSON lacks becomes a call, too: tuples, sets, bytes, complex numbers, numpy's scalars.
+        is_json: whether what JSON lacks becomes a call, too: tuples, sets, bytes, complex numbers, numpy's scalars, and
+            dicts with keys that are no texts; see `unpacked`.
 
     Example:
         >>> saved_form({"scale": (1, abs), "where": "crypto:BTC"})
@@ -55,10 +60,14 @@ def saved_form(value: Any, is_json: bool = False) -> Any:
         >>> resolved(saved_form(partial(pow, exp=2)), "env.reward")(3)
         9
     """
+    kind = type(value)
     if isinstance(value, dict):
-        return {key: saved_form(item, is_json) for key, item in items_of(value)}
-    if type(value) is list or (type(value) is tuple and not is_json):
-        return type(value)(saved_form(item, is_json) for item in value)
+        items = [(key, item if type(item) in SCALARS else saved_form(item, is_json)) for key, item in items_of(value)]
+        if is_json and not set(map(type, value)) <= {str}:
+            return {REFERENCE: "builtins:dict", "args": [saved_form(items, is_json)]}
+        return dict(items)
+    if kind is list or (kind is tuple and not is_json):
+        return kind([item if type(item) in SCALARS else saved_form(item, is_json) for item in value])
     reference = reference_to(value)
     if reference is not None:
         return {REFERENCE: reference}
@@ -76,8 +85,27 @@ def _call_for_json(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any]
     if isinstance(value, complex):
         return complex, (value.real, value.imag)
     if isinstance(value, np.generic) and value.dtype.kind in _NUMBERS_AND_TEXT:
-        return type(value), (value.item(),)
+        item = value.item()
+        return (None, ()) if isinstance(item, np.generic) else (type(value), (item,))  # Python has no long doubles
     return (type(value), (list(value),)) if type(value) in (tuple, set, frozenset, bytes) else (None, ())
+
+
+def unpacked(form: dict[str, Any]) -> Any:
+    """Return what JSON lacks of its form by `saved_form`, and any other dict itself.
+
+    Example:
+        >>> unpacked({"__reference__": "builtins:tuple", "args": [[1, 2]]})
+        (1, 2)
+    """
+    reference = form.get(REFERENCE)
+    if not isinstance(reference, str) or len(form.get("args") or ()) != 1:
+        return form
+    value = form["args"][0]
+    module, _, name = reference.partition(":")
+    scalar = getattr(np, name, None) if module == "numpy" and type(value) in SCALARS else None
+    is_scalar = isinstance(scalar, type) and issubclass(scalar, np.generic)
+    make = scalar if is_scalar else _UNPACKED.get(reference)
+    return form if make is None else make(value)
 
 
 def _call_of(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any], Mapping[str, Any]]:
@@ -104,22 +132,6 @@ def _call_of(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any], Mapp
     return None, (), {}
 
 
-def why_unnamed(value: Any) -> str:
-    """Return why `saved_form` leaves `value` as it is."""
-    name = getattr(value, "__qualname__", None)
-    if isinstance(value, np.ndarray):
-        return f"arrays of dtype {value.dtype} cannot be saved"
-    if not callable(value) or not isinstance(name, str):
-        return f"objects of the class {type(value).__qualname__} cannot be saved"
-    if "<lambda>" in name:
-        return "a lambda has no name"
-    if "<locals>" in name:
-        return f"{name!r} is defined within a function"
-    if inspect.ismethod(value):
-        return f"{name!r} is a method of an object"
-    return f"importing {getattr(value, '__module__', None)}:{name} gives something else"
-
-
 def items_of(value: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
     """Return the items of a mapping, also of an `EasyDict` with a key `items`, which hides the method."""
     return dict.items(value) if isinstance(value, dict) else value.items()
@@ -138,7 +150,7 @@ def held_form(value: Any) -> Any:
         {'moves': {'__items__': [[0, 'left']]}}
     """
     if isinstance(value, dict):
-        items = {key: held_form(item) for key, item in items_of(value)}
+        items = {key: item if type(item) in SCALARS else held_form(item) for key, item in items_of(value)}
         return items if all(map(fits_config, items)) else {_ITEMS: [list(item) for item in items.items()]}
     return type(value)(map(held_form, value)) if type(value) in (list, tuple) else value
 
@@ -148,8 +160,25 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict) and _ITEMS in value:
         return {key: plain(item) for key, item in value[_ITEMS]}
     if type(value) in (dict, EasyDict):
-        return {key: plain(item) for key, item in dict.items(value)}
+        return {key: item if type(item) in SCALARS else plain(item) for key, item in dict.items(value)}
     return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+
+
+# Keys of the sections `env` and `env.manager` with arguments of functions, which may have any keys and values.
+_ARGUMENTS = ("env", "kwargs", "vector_kwargs", "wrappers")
+
+
+def with_arguments(main: Any, form: Callable[[Any], Any] = held_form) -> Any:
+    """Return a main config with the arguments of envs in another form, by default one that an `EasyDict` can hold."""
+    section = main.get("env") if isinstance(main, Mapping) else None
+    return type(main)({**main, "env": _with_arguments(section, form)}) if isinstance(section, Mapping) else main
+
+
+def _with_arguments(section: Mapping[str, Any], form: Callable[[Any], Any]) -> Any:
+    changed = {key: form(section[key]) for key in _ARGUMENTS if key in section}
+    if isinstance(section.get("manager"), Mapping):
+        changed["manager"] = _with_arguments(section["manager"], form)
+    return type(section)({**section, **changed})  # type: ignore[call-arg]
 
 
 def resolved(value: Any, where: str) -> Any:
@@ -167,12 +196,13 @@ def resolved(value: Any, where: str) -> Any:
             return found
         return found(*plain(resolved(value["args"], where)), **plain(resolved(value.get("kwargs", {}), where)))
     if isinstance(value, dict):
-        items = {key: resolved(item, f"{where}.{key}") for key, item in items_of(value)}
-        if all(items[key] is item for key, item in items_of(value)):
+        pairs = dict.items(value)
+        items = {key: item if type(item) in SCALARS else resolved(item, f"{where}.{key}") for key, item in pairs}
+        if all(map(operator.is_, items.values(), dict.values(value))):
             return value
         return EasyDict(held_form(items)) if isinstance(value, EasyDict) else items
     if type(value) in (list, tuple):
-        entries = [resolved(item, where) for item in value]
+        entries = [item if type(item) in SCALARS else resolved(item, where) for item in value]
         return value if all(map(operator.is_, entries, value)) else type(value)(entries)
     return value
 
@@ -216,16 +246,6 @@ def is_of_notebook(obj: Any) -> bool:
         return False
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "<")
     return module == "__main__" and "<" not in name and _name_of_main() is None
-
-
-def hidden_file(module: str) -> str | None:
-    """Return the script or config that is named `module`, if an installed module hides it, as `test` hides test.py."""
-    files = [getattr(sys.modules["__main__"], "__file__", None) or "", *_files.values()]
-    path = next((path for path in files if _stem(path) == module), None)
-    if path is None or module in sys.builtin_module_names:
-        return path
-    spec = PathFinder.find_spec(module, list(filter(_is_installed, sys.path)))
-    return None if spec is None or spec.origin == os.path.abspath(path) else path
 
 
 def is_reference(value: Any) -> bool:
@@ -296,19 +316,6 @@ def folders_of(modules: Iterable[str]) -> list[str]:
 def add_to_path(folders: Iterable[str]) -> None:
     """Append folders to the end of `sys.path`, so that they hide no module."""
     sys.path.extend(folder for folder in folders if folder not in sys.path)
-
-
-def clashes(modules: Iterable[str], folders: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield packages that are in one of `folders`, but are imported from another one, as `(name, folder, other)`."""
-    for package in sorted({module.partition(".")[0] for module in modules}):
-        meant = _first_with(package, folders)
-        taken = _folder_of(package) or _first_with(package, sys.path)
-        if meant and taken and os.path.realpath(meant) != os.path.realpath(taken):
-            yield package, meant, taken
-
-
-def _first_with(package: str, folders: Iterable[str]) -> str | None:
-    return next((folder or os.getcwd() for folder in folders if PathFinder.find_spec(package, [folder])), None)
 
 
 @contextlib.contextmanager

@@ -82,10 +82,11 @@ class Registry(dict[str, Any]):
             return self[module_name]
         derived = self.derive(module_name) if self.derive is not None and isinstance(module_name, str) else None
         if derived is None:
-            similar = nearest(str(module_name).lower(), self)
-            hint = "" if similar is None else f" did you mean {similar!r}?"
             # `x_command` is `x` with a command mode: naming it as well says nothing.
             names = sorted(name for name in self if name.removesuffix("_command") == name or name[:-8] not in self)
+            text = module_name.lower().removesuffix("_command") if isinstance(module_name, str) else ""
+            similar = nearest(text, names, 0.65)
+            hint = "" if similar is None else f" did you mean {similar!r}?"
             raise KeyError(f"unknown type {module_name!r};{hint} registered: {', '.join(names) or 'nothing'}")
         return derived
 

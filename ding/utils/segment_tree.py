@@ -63,12 +63,7 @@ class SegmentTree:
         return self.value[self.capacity :]
 
     def __setitem__(self, idx: int, val: float) -> None:
-        node = self._check_index(idx) + self.capacity
-        value, combine = self.value, self._combine
-        value[node] = val
-        while node > 1:
-            node >>= 1
-            value[node] = combine(value[2 * node], value[2 * node + 1])
+        self.set_batch([idx], [val])
 
     def __getitem__(self, idx: int) -> np.float64:
         result: np.float64 = self.value[self._check_index(idx) + self.capacity]
@@ -144,18 +139,9 @@ class SumSegmentTree(SegmentTree):
         Raises:
             AssertionError: all leaves are 0, or `prefixsum` is outside [0, total + 1e-5] (if checked).
         """
-        value = self.value
-        if not trust_caller and not 0 <= prefixsum <= value[1] + 1e-5:
-            raise AssertionError(f"prefixsum = {prefixsum!r} is not allowed; it must be in [0, {value[1]}]")
-        node = 1
-        while node < self.capacity:
-            node *= 2
-            left = value[node]
-            if left <= prefixsum:
-                prefixsum -= left
-                node += 1
-        leaf = node - self.capacity
-        return leaf if value[node] else self._last_weight_before(leaf)
+        if not trust_caller and not 0 <= prefixsum <= self.value[1] + 1e-5:
+            raise AssertionError(f"prefixsum = {prefixsum!r} is not allowed; it must be in [0, {self.value[1]}]")
+        return int(self.find_prefixsum_batch([prefixsum])[0])
 
     def find_prefixsum_batch(self, masses: npt.ArrayLike) -> IntArray:
         """Return the results of `find_prefixsum_idx` for each of `masses` [n], int64 [n]."""

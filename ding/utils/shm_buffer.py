@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import assert_spawning
@@ -10,20 +9,6 @@ from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 import numpy as np
-
-_CTYPES: dict[type, Any] = {
-    np.bool_: ctypes.c_bool,
-    np.uint8: ctypes.c_uint8,
-    np.uint16: ctypes.c_uint16,
-    np.uint32: ctypes.c_uint32,
-    np.uint64: ctypes.c_uint64,
-    np.int8: ctypes.c_int8,
-    np.int16: ctypes.c_int16,
-    np.int32: ctypes.c_int32,
-    np.int64: ctypes.c_int64,
-    np.float32: ctypes.c_float,
-    np.float64: ctypes.c_double,
-}
 
 
 class ShmBuffer:
@@ -33,13 +18,13 @@ class ShmBuffer:
     argument at their start.
 
     Args:
-        dtype: bool, an integer of 8 to 64 bits, float32 or float64, in native byte order.
+        dtype: any dtype but that of objects.
         shape: shape of the array.
         copy_on_get: if False, `get` returns the shared memory, which the next `fill` changes.
-        ctype: ctypes type of an element, for any other dtype.
+        ctype: ignored; the memory consists of bytes.
 
     Raises:
-        TypeError: `dtype` has no ctypes type.
+        TypeError: `dtype` contains objects.
 
     Example:
         >>> buffer = ShmBuffer(np.float32, (2,))
@@ -52,12 +37,9 @@ class ShmBuffer:
         self.dtype = np.dtype(dtype)
         self.shape = tuple(shape)
         self.copy_on_get = copy_on_get
-        if ctype is None:
-            ctype = ctype_of(self.dtype)
-        if ctype is None:
-            names = ", ".join(t.__name__ for t in _CTYPES)
-            raise TypeError(f"dtype = {self.dtype} is not allowed; it must be one of {names}, or pass ctype")
-        self.buffer = RawArray(ctype, max(1, math.prod(self.shape)))
+        if self.dtype.hasobject:
+            raise TypeError(f"dtype = {self.dtype} is not allowed: objects cannot be shared")
+        self.buffer = RawArray("B", max(1, math.prod(self.shape) * self.dtype.itemsize))
         self._open()
 
     def fits(self, data: Any) -> bool:
@@ -137,8 +119,3 @@ class ShmBufferContainer:
         if isinstance(self._data, dict):
             return {key: part.get() for key, part in self._data.items()}
         return self._data.get()
-
-
-def ctype_of(dtype: np.dtype) -> Any:
-    """Return the ctypes type of a dtype, or None if it cannot be shared."""
-    return _CTYPES.get(dtype.type) if dtype.isnative else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import os
@@ -20,8 +19,6 @@ from ding.utils.config_helper import ConfigError
 
 # Below the local ports of connections, which start at 32768 on Linux and at 49152 on other systems.
 _SERVER_PORTS = range(16384, 32768)
-
-_given: collections.deque[int] = collections.deque(maxlen=1000)  # ports that may not be used yet by whoever has asked
 
 
 def get_ip() -> str:
@@ -46,7 +43,7 @@ def find_free_port(host: str) -> int:
     """Return a TCP port that is currently free on the interface of `host`, without reserving it.
 
     The port is outside of the range from which systems draw the local ports of connections, so that no connection
-    takes it before it is used, and none that this process was told of lately.
+    takes it before it is used.
 
     Raises:
         OSError: `host` is not an address of this machine.
@@ -60,9 +57,7 @@ def find_free_port(host: str) -> int:
 
     for port in random.SystemRandom().sample(_SERVER_PORTS, 100):
         with contextlib.suppress(OSError):
-            if port not in _given:
-                _given.append(bound(port))
-                return port
+            return bound(port)
     return bound(0)
 
 
@@ -181,22 +176,17 @@ def get_operator_server_kwargs(cfg: Mapping[str, Any]) -> dict[str, Any]:
     address = cfg.get("system_addr") or os.environ.get(_URL)
     if not address:
         raise ConfigError(f"the operator has no address; set system_addr or the variable {_URL} to host:port")
-    host, port = _split(str(address))
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:  # it is not a number, or out of range
+        port = None
+    if not parts.hostname or port is None:
+        raise ConfigError(f"system_addr = {address!r} is not allowed; it must be host:port, or a URL")
     return {
-        "host": host,
+        "host": parts.hostname,
         "port": port,
         "api_version": cfg.get("api_version") or os.environ.get("KUBERNETES_SERVER_API_VERSION", _API_VERSION),
         "namespace": os.environ.get("KUBERNETES_POD_NAMESPACE", _NAMESPACE),
         "name": os.environ.get("KUBERNETES_POD_NAME", _NAME),
     }
-
-
-def _split(address: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(address if "://" in address else f"http://{address}")
-        host, port = parts.hostname, parts.port
-    except ValueError:  # the port is not a number, or out of range
-        host = port = None
-    if not host or parts.username is not None:
-        raise ConfigError(f"system_addr = {address!r} is not allowed; it must be host:port, or a URL")
-    return host, port or (443 if parts.scheme == "https" else 80)

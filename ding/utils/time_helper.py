@@ -1,24 +1,18 @@
-"""Timers, a watchdog for calls that may not return, and the pulse that refreshes the display of the progress."""
+"""Timers, a profiler, and a watchdog for calls that may not return."""
 
 from __future__ import annotations
 
 import atexit
 import cProfile
 import functools
-import io
 import os
 import signal
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from math import inf
-from time import perf_counter
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
-
-from ding.utils.file_helper import atomic_write
 
 
 def _now(synchronise: bool) -> float:
@@ -59,18 +53,29 @@ class EasyTimer:
         self.value = _now(self._cuda) - self._starts.pop()
 
 
-class TimeWrapper(ABC):
-    """A timer at class level, separate for each thread: `start_time` ... `end_time`, or around a function."""
+class TimeWrapperTime:
+    """A timer of wall clock time at class level, for each thread: `start_time` ... `end_time`, or around a function."""
+
+    _cuda = False
+    _local = threading.local()
 
     @classmethod
-    @abstractmethod
     def start_time(cls) -> None:
         """Start the timer; calls may be nested."""
+        cls._local.__dict__.setdefault("starts", []).append(_now(cls._cuda))
 
     @classmethod
-    @abstractmethod
     def end_time(cls) -> float:
-        """Return the seconds since the matching `start_time`."""
+        """Return the seconds since the matching `start_time`.
+
+        Raises:
+            RuntimeError: there is none in this thread.
+        """
+        starts = cls._local.__dict__.get("starts")
+        if not starts:
+            raise RuntimeError("end_time has no matching start_time in this thread; call start_time first")
+        seconds: float = _now(cls._cuda) - starts.pop()
+        return seconds
 
     @classmethod
     def wrapper(cls, fn: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
@@ -78,36 +83,14 @@ class TimeWrapper(ABC):
 
         @functools.wraps(fn)
         def timed(*args: Any, **kwargs: Any) -> tuple[Any, float]:
-            cls.start_time()
-            try:
+            with EasyTimer(cls._cuda) as timer:
                 result = fn(*args, **kwargs)
-            finally:
-                seconds = cls.end_time()
-            return result, seconds
+            return result, timer.value
 
         return timed
 
 
-class TimeWrapperTime(TimeWrapper):
-    """A timer of wall clock time."""
-
-    _cuda = False
-    _local = threading.local()
-
-    @classmethod
-    def start_time(cls) -> None:
-        cls._starts().append(_now(cls._cuda))
-
-    @classmethod
-    def end_time(cls) -> float:
-        if not cls._starts():
-            raise RuntimeError("end_time has no matching start_time in this thread; call start_time first")
-        return _now(cls._cuda) - cls._starts().pop()
-
-    @classmethod
-    def _starts(cls) -> list[float]:
-        starts: list[float] = cls._local.__dict__.setdefault("starts", [])
-        return starts
+TimeWrapper = TimeWrapperTime  # under its other name in DI-engine
 
 
 class TimeWrapperCuda(TimeWrapperTime):
@@ -117,10 +100,10 @@ class TimeWrapperCuda(TimeWrapperTime):
     _local = threading.local()
 
 
-def build_time_helper(cfg: Any = None, wrapper_type: str | None = None) -> type[TimeWrapper]:
+def build_time_helper(cfg: Any = None, wrapper_type: str | None = None) -> type[TimeWrapperTime]:
     """Return the timer class for `wrapper_type`, or for `cfg.common.time_wrapper_type`: `time` or `cuda`.
 
-    `cfg` is a mapping or an object with attributes. Without a CUDA device, `cuda` is the same as `time`.
+    Without a CUDA device, `cuda` is the same as `time`.
 
     Raises:
         RuntimeError: neither argument is given.
@@ -129,19 +112,14 @@ def build_time_helper(cfg: Any = None, wrapper_type: str | None = None) -> type[
     if wrapper_type is None:
         if cfg is None:
             raise RuntimeError("cfg = None, wrapper_type = None is not allowed; pass cfg or wrapper_type")
-        wrapper_type = _entry(_entry(cfg, "common"), "time_wrapper_type")
+        wrapper_type = cfg.common.time_wrapper_type
+    if wrapper_type not in ("time", "cuda"):
+        raise KeyError(f"unknown time wrapper type {wrapper_type!r}; it must be 'time' or 'cuda'")
     if wrapper_type == "cuda":
         import torch
 
-        if torch.cuda.is_available():
-            return TimeWrapperCuda
-    if wrapper_type in ("time", "cuda"):
-        return TimeWrapperTime
-    raise KeyError(f"unknown time wrapper type {wrapper_type!r}; it must be 'time' or 'cuda'")
-
-
-def _entry(cfg: Any, name: str) -> Any:
-    return cfg[name] if isinstance(cfg, Mapping) else getattr(cfg, name)
+        return TimeWrapperCuda if torch.cuda.is_available() else TimeWrapperTime
+    return TimeWrapperTime
 
 
 class WatchDog:
@@ -202,56 +180,6 @@ class WatchDog:
         self.stop()
 
 
-class Pulse:
-    """Regular call of one function every few seconds, such as a display of the progress, from whatever loop runs then.
-
-    Loops check `PULSE.due` once a round, which costs as much as reading a clock and needs no thread:
-
-        if perf_counter() > PULSE.due:
-            PULSE.beat(steps)
-
-    A run within a run, such as a training in `on_evaluation`, takes over the pulse until it ends.
-
-    Attributes:
-        due: the time of the next call, by `perf_counter`.
-    """
-
-    def __init__(self) -> None:
-        self.due = inf
-        self._started: list[tuple[float, Callable[[int], None]]] = []  # periods and functions, the last one is called
-
-    def start(self, period_s: float, beat: Callable[[int], None]) -> None:
-        """Call `beat(steps)` every `period_s` seconds from now on, instead of the earlier function."""
-        self._started.append((period_s, beat))
-        self._wait()
-
-    def stop(self, beat: Callable[[int], None]) -> None:
-        """Stop calling `beat`; the earlier function is called again, unless it was stopped."""
-        for entry in list(self._started):  # in place: another thread may start or stop, too
-            if entry[1] == beat:
-                self._started.remove(entry)
-        self._wait()
-
-    def beat(self, steps: int = 0) -> None:
-        """Call the function.
-
-        Args:
-            steps: the number of env steps of the current rollout; 0 outside of rollouts.
-        """
-        self._wait()
-        for _, beat in self._started[-1:]:
-            beat(steps)
-
-    def _wait(self) -> None:
-        self.due = min((perf_counter() + period_s for period_s, _ in self._started[-1:]), default=inf)
-
-
-PULSE = Pulse()
-
-
-_ORDERS = ("cumulative", "tottime")
-
-
 def register_profiler(
     write_profile: Callable[[cProfile.Profile, str], None], pr: cProfile.Profile, folder_path: str
 ) -> None:
@@ -308,8 +236,6 @@ class Profiler:
         pr.disable()
         base = os.path.join(folder_path, f"profile_{os.getpid()}")
         pr.dump_stats(f"{base}.prof")
-        for order in _ORDERS:
-            table = io.StringIO()
-            pstats.Stats(pr, stream=table).sort_stats(order).print_stats()
-            with atomic_write(f"{base}_{order}.txt", "w") as file:
-                file.write(table.getvalue())
+        for order in ("cumulative", "tottime"):
+            with open(f"{base}_{order}.txt", "w", encoding="utf-8") as file:
+                pstats.Stats(pr, stream=file).sort_stats(order).print_stats()

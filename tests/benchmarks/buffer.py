@@ -255,13 +255,9 @@ def measure_uniform(report: Report) -> None:
     against(report, f"uniform sample {BATCH} of 1000000 -> tensors", ours, peers)
     buffer.close()
     deque = filled(DequeBufferWrapper, 100_000)
-    rounds = {
-        "columns": lambda: collate_columns(deque.sample(BATCH, 0).table.columns, KEYS[:-1]),
-        "dicts": lambda: default_collate(list(deque.sample(BATCH, 0))),
-    }
-    medians = medians_us(rounds)
+    medians = medians_us({"dicts": lambda: default_collate(deque.sample(BATCH, 0))})
     what = f"deque: uniform sample {BATCH} of 100000 -> tensors"
-    report.line(what, "us", medians["columns"], "through dicts", medians["dicts"], at_most=0.5)
+    report.line(what, "us", medians["dicts"], "allowed", 1000.0, at_most=1.0)
     deque.close()
 
 
@@ -279,23 +275,17 @@ def measure_bytes(report: Report) -> None:
         what = f"{cls.__name__}: resident bytes of a transition of 48"
         each = in_new_process(resident_bytes_of, cls, 1_000_000)
         report.line(what, "B", each, "allowed", 120.0, at_most=1.0)
-    columns = in_new_process(resident_bytes_of, DequeBufferWrapper, 200_000)
-    dicts = in_new_process(resident_bytes_of, DequeBufferWrapper, 200_000, as_dicts=True)
-    what = "DequeBufferWrapper: resident bytes of a transition of 48"
-    report.line(what, "B", columns, "allowed", 120.0, at_most=1.0)
-    report.line(what, "B", columns, "as dicts", dicts, at_most=0.25)
     for length in (100, LIST // ENVS):
         measure_frames(report, length)
 
 
-def resident_bytes_of(cls: type, capacity: int, as_dicts: bool = False) -> float:
-    """Resident bytes of a transition in a full buffer, into which they came as samples or as dicts."""
+def resident_bytes_of(cls: type, capacity: int) -> float:
+    """Resident bytes of a transition in a full buffer."""
     logging.getLogger("ding").setLevel(logging.ERROR)
     before = resident_bytes()
     buffer = cls({"replay_buffer_size": capacity}, NoTb(), "bench", "bytes")
     for _ in range(capacity // 1000):
-        samples = transitions(1000)
-        buffer.push(list(samples) if as_dicts else samples, 0)
+        buffer.push(transitions(1000), 0)
     each = (resident_bytes() - before) / capacity
     buffer.close()
     return each
@@ -309,12 +299,14 @@ def measure_frames(report: Report, length: int) -> None:
     tracemalloc.start()  # numpy tells it of its arrays; memory that is freed late by others does not count
     before = tracemalloc.get_traced_memory()[0]
     buffer = NaiveReplayBuffer({"replay_buffer_size": 20_000, "share_frames": True}, NoTb(), "bench", "frames")
-    for _ in range(22_000 // len(rows)):
+    for at in range(22_000 // len(rows)):
+        steps = at * length + np.arange(length + 1)[:, None] + np.arange(4)
+        numbers = (10**6 * np.arange(ENVS)[:, None, None] + steps).reshape(-1, 4)
         stacks = np.lib.stride_tricks.sliding_window_view(frames, 4, axis=1).transpose(0, 1, 4, 2, 3)
         obs = stacks.reshape(-1, 4, 84, 84)
         columns = {
-            "obs": Column(Kind.TENSOR, obs, rows),
-            "next_obs": Column(Kind.TENSOR, obs, rows + 1),
+            "obs": Column(Kind.TENSOR, obs, rows, False, numbers),
+            "next_obs": Column(Kind.TENSOR, obs, rows + 1, False, numbers),
             "done": Column(Kind.BOOL, np.zeros(len(rows), np.bool_)),
         }
         buffer.push(Samples(Table(columns)), 0)

@@ -16,7 +16,7 @@ STACK, SIDE, ACTIONS, EPISODE = 4, 84, 6, 200
 class FramesVectorEnv(VectorEnv):
     """Shows the last four frames, no two of which are equal, and resets an env in the step after its episode."""
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "frame_stack": STACK}
 
     def __init__(self, num_envs: int, render_mode: str | None = None) -> None:
         self.num_envs, self.render_mode = num_envs, render_mode

@@ -10,7 +10,7 @@ import numpy as np
 
 from ding.config.config import resolve_class
 from ding.entry.serial_run import evaluation_seed
-from ding.envs.env.lazy_env import EpisodeSeeds
+from ding.envs.env.lazy_env import episode_seed
 from ding.utils.default_helper import deep_merge_dicts
 
 EVALUATED = Callable[[int, list[float]], None]
@@ -95,16 +95,14 @@ class Episodes:
         self._envs = [gymnasium.make(cfg.env_id, **cfg.get("kwargs", {})) for _ in range(cfg.n_evaluator_episode)]
         if cfg.evaluator_env_num != cfg.n_evaluator_episode:
             raise ValueError("an evaluation plays one episode in each of its envs")
-        self._seeds = [EpisodeSeeds() for _ in self._envs]
-        for number, seeds in enumerate(self._seeds):
-            seeds.assign(evaluation_seed(seed), number)
+        self._seed, self._played = evaluation_seed(seed), 0  # times that each env has played
 
     def play(self, act: Callable[[np.ndarray], Sequence[Any]]) -> list[float]:
         """Play an episode in each env; `act` returns an action for each observation of a batch."""
         observations, returns = [], [0.0] * len(self._envs)
-        for env, seeds in zip(self._envs, self._seeds, strict=True):
-            observations.append(env.reset(seed=seeds.current())[0])
-            seeds.advance()
+        for number, env in enumerate(self._envs):
+            observations.append(env.reset(seed=episode_seed(self._seed, number, self._played))[0])
+        self._played += 1
         open_ = list(range(len(self._envs)))
         while open_:
             actions = act(np.stack([observations[number] for number in open_]))

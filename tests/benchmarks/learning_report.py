@@ -25,8 +25,10 @@ _POINTS, _RESAMPLES = 60, 2000
 _LAST = 0.1  # the share of the budget whose evaluations are the final return
 
 _SLOW = (
-    "DQN on CartPole-v1 whose steps take 5 ms more, until a return of 195; eight envs collect in each way. On Ray two",
-    "collectors. Wall clocks mean something on an idle machine only.",
+    "DQN on CartPole-v1 whose steps take 5 ms more, until a return of 195; eight envs collect in each way, those of",
+    "collectors in processes, too. On Ray two collectors, with Ray's start. Env steps are those at the weights that",
+    "solved it, and at the end of their evaluation, as collectors go on meanwhile. The runs of a seed followed each",
+    "other on two cores, so clocks can be compared with each other only.",
     "",
     "`python -m tests.benchmarks.learning_slow`",
     "",

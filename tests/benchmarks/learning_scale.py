@@ -214,18 +214,20 @@ def run_here(unit: Unit) -> None:
     every, lines = unit.task.every[unit.policy], []
     load, start, cpu = os.getloadavg()[0], time.perf_counter(), _cpu_seconds()
     if unit.library == OURS:
-        from ding.entry.serial_entry import pipeline_for
+        from ding.entry.experiment import run_pipeline
+        from ding.entry.serial_entry import rounds_for
 
         freq = iterations_between_evaluations(main, create, every)
         main.policy.eval = {"evaluator": {"eval_freq": freq}}
-        pipeline_for(main, create)((main, create), seed=unit.seed, max_env_step=unit.budget, strict_config=True)
+        how = {"seed": unit.seed, "max_env_step": unit.budget, "strict_config": True}
+        run_pipeline(rounds_for(main, create), (main, create), **how)
         kept = map(json.loads, Path(main.exp_name, "eval.jsonl").read_text().splitlines())
         lines = [{"env_steps": line["env_step"], "returns": line["returns"]} for line in kept]
     else:
-        from ding.entry.checks import complete_model
+        from ding.entry.experiment import Experiment
         from tests.benchmarks.learning_peer import train_peer
 
-        complete_model(main, create)
+        main = Experiment.from_config((main, create)).main
         take = partial(_take, lines)
         train_peer(main, create, unit.seed, unit.budget, every, take)
     about = {

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import ding.worker.transport.http_transport as http_transport
 from ding.config import compile_config_parallel
+from ding.entry.experiment import with_command_mode
 from ding.entry.parallel_run import make_workers
-from ding.entry.pipeline import with_command_mode
 from ding.entry.supervisor import Supervisor
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
 from ding.worker import Coordinator
@@ -92,6 +92,7 @@ def wait_for(coordinator: Coordinator, is_there: Any) -> None:
 
 def compiled() -> Any:
     main = copy.deepcopy(main_config)
+    main["policy"]["other"]["commander"]["samples_per_insert"] = None  # the learner goes on when collectors are held
     main.env.stop_value = 1e9
     main.exp_name = "benchmark"
     return compile_config_parallel(main, with_command_mode(copy.deepcopy(create_config)), system_config, seed=0)

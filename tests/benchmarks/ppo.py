@@ -215,8 +215,8 @@ def main() -> int:
             for figure, details in (("ours", "fixed rollouts"), ("by default", "fragments dropped")):
                 own = f"{what}, {details}", "samples/s", found[figure]
                 if is_pooled:
-                    report.line(*own, "bare torch loop", found["bare"], at_least=0.85)
-                report.line(*own, "stable-baselines3", found["sb3"], at_least=1.4 if is_pooled else 1.2)
+                    report.line(*own, "bare torch loop", found["bare"], at_least=1.0)
+                report.line(*own, "stable-baselines3", found["sb3"], at_least=1.8 if is_pooled else 1.4)
         os.chdir("/")
     return report.exit_status()
 

@@ -124,8 +124,8 @@ def main() -> int:
     floor = statistics.median(floors)
     report = Report()
     what = "serial_pipeline, 3000 DQN updates and 4800 env steps"
-    report.line(what, "s", statistics.median(uniform), "bare torch loop", floor, at_most=1.15)
-    report.line(f"{what}, prioritized", "s", statistics.median(prioritized), "bare torch loop", floor, at_most=1.25)
+    report.line(what, "s", statistics.median(uniform), "bare torch loop", floor, at_most=1.0)
+    report.line(f"{what}, prioritized", "s", statistics.median(prioritized), "bare torch loop", floor, at_most=1.1)
     return report.exit_status()
 
 

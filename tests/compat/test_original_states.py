@@ -56,6 +56,7 @@ def test_every_policy_of_the_list_was_recorded():
     assert set(CASES) - set(RECORDED) == {"iql"}  # not in the release of DI-engine that was executed
 
 
+@pytest.mark.guarantees("interfaces")
 @pytest.mark.parametrize("name", CASES)
 def test_a_state_of_the_original_loads_whole(name):
     state = make_state(ORIGINAL[name]["layout"])
@@ -89,27 +90,11 @@ def test_three_steps_from_a_state_of_the_original_are_those_of_the_original(name
             assert changes[part] == pytest.approx([size, projection], rel=0, abs=tolerance), (key, part)
 
 
-@pytest.mark.differs(
-    "a state of SQN or IQL has no target network: one that is resumed goes on with a random one",
-    "it begins as the online network, where a state has none",
-)
 @pytest.mark.parametrize("name", ["iql", "sqn"])
 def test_a_state_without_a_target_network_starts_it_as_the_online_one(name):
     policy = loaded(name, make_state(ORIGINAL[name]["layout"]))
     online, target = policy._model.state_dict(), policy._target_model.state_dict()
     assert all(torch.equal(online[part], target[part]) for part in online)
-
-
-def test_a_state_of_r2d2_with_the_order_of_earlier_versions_loads():
-    policy = make_policy("r2d2")
-    learn(policy, CASES["r2d2"])
-    state = copy.deepcopy(policy.learn_mode.state_dict())
-    names = [name for name, _ in policy._model.named_parameters()]
-    earlier = sorted(names, key=lambda name: (name.split(".")[0] == "head", "norm" in name))
-    assert [n for n in earlier if "rnn" in n][:3] == ["rnn.bias", "rnn.wx.0", "rnn.wh.0"] and earlier != names
-    state["optimizer"] = permuted(state["optimizer"], [names.index(name) for name in earlier])
-    other = loaded("r2d2", state)
-    assert learn(other, CASES["r2d2"]) == learn(policy, CASES["r2d2"])
 
 
 def test_the_state_of_another_model_is_refused_with_its_parameters_and_changes_nothing():
@@ -118,7 +103,7 @@ def test_the_state_of_another_model_is_refused_with_its_parameters_and_changes_n
     state["optimizer"] = permuted(state["optimizer"], order[::-1])
     policy = make_policy("r2d2")
     before = copy.deepcopy(policy.learn_mode.state_dict())
-    with pytest.raises(ValueError, match=r"encoder.init.weight \[128, 4\]: exp_avg is \[1\]; .*; and \d+ more"):
+    with pytest.raises(ValueError, match=r"encoder.init.weight \[128, 4\]: exp_avg is \[1\]\."):
         policy.learn_mode.load_state_dict(state)
     after = policy.learn_mode.state_dict()
     assert all(

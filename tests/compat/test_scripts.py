@@ -50,6 +50,7 @@ def compiled():
     )
 
 
+@pytest.mark.guarantees("interfaces")
 @pytest.mark.parametrize("manager", [BaseEnvManager, SyncSubprocessEnvManager])
 def test_a_script_with_its_own_loop_trains(manager, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

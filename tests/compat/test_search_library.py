@@ -1,5 +1,6 @@
 """A library with its own policy, collector, evaluator, buffer and entry trains on the package."""
 
+import pytest
 import torch
 from easydict import EasyDict
 
@@ -40,6 +41,7 @@ def config_pair(manager="base", **policy):
     return main, create
 
 
+@pytest.mark.guarantees("interfaces")
 def test_the_entry_of_a_library_trains_with_its_own_parts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     policy, learner, collector, buffer = train_search(config_pair(), max_train_iter=6)

@@ -66,8 +66,9 @@ def refusal(path, value=1, **kwargs):
 
 
 @pytest.mark.differs(
-    "`batch_size=64.0`, and other counts that are floats, fail when they are first used",
-    "refused when the config is compiled, with the int to write",
+    "accepts counts that are floats, batches larger than the buffer, seeds of None, empty names and the like, and "
+    "fails when they are used",
+    "refuses bad values when the config is compiled, and says what is allowed",
 )
 @pytest.mark.parametrize("path", ["policy.learn.batch_size", "policy.batch_size"])
 @pytest.mark.parametrize(("value", "end"), [(64.0, "; write 64"), ("64", ""), (True, ""), (0, ""), (0.5, "")])
@@ -99,10 +100,6 @@ def test_sizes_that_are_read_as_numbers_may_be_integral_floats():
     assert compiled(with_value(main, "policy.other.eps.decay", 1e4)).policy.other.eps.decay == 1e4
 
 
-@pytest.mark.differs(
-    "a batch larger than the buffer fails in the first round of training",
-    "refused when the config is compiled",
-)
 def test_a_buffer_smaller_than_a_batch_is_refused():
     path = "policy.other.replay_buffer.replay_buffer_size"
     text = f"{path} = 63 is not allowed; it must be at least policy.learn.batch_size = 64"
@@ -123,7 +120,6 @@ def test_without_a_buffer_class_its_section_is_not_compared():
     assert compile_config(main, policy=FakePolicy, save_cfg=False).policy.other.replay_buffer.replay_buffer_size == 500
 
 
-@pytest.mark.differs("`seed=None` or `seed='0'` fails in the generators", "refused when the config is compiled")
 @pytest.mark.parametrize("seed", [None, "0", 0.0, -1, True, 2**32])
 def test_a_seed_is_an_int_that_generators_take(seed):
     with pytest.raises(ConfigError) as e:
@@ -132,7 +128,6 @@ def test_a_seed_is_an_int_that_generators_take(seed):
     assert compiled(seed=2**32 - 1).seed == 2**32 - 1
 
 
-@pytest.mark.differs("`import_names` given as a string imports each character", "refused, with the list to write")
 @pytest.mark.parametrize(
     ("path", "name"),
     [
@@ -143,20 +138,18 @@ def test_a_seed_is_an_int_that_generators_take(seed):
 )
 def test_import_names_are_a_list(path, name):
     assert refusal(f"{path}.import_names", "os.path") == (
-        f"{name}.import_names = 'os.path' is not allowed; it must be a list of module names; write "
-        f"{name}.import_names = ['os.path']"
+        f"{name}.import_names = 'os.path' is not allowed; it must be a list of module names"
     )
     assert refusal(f"{path}.import_names", 3).endswith("it must be a list of module names")
 
 
 def test_import_names_of_the_create_config_are_a_list():
     create = create_cfg(env={"type": "gymnasium", "import_names": "ding.envs"})
-    with pytest.raises(ConfigError, match=r"write create_config.env.import_names = \['ding.envs'\]"):
+    with pytest.raises(ConfigError, match="create_config.env.import_names = 'ding.envs' is not allowed"):
         compiled(create=create)
     compiled(create=create_cfg(env={"type": "gymnasium", "import_names": ("ding.envs",)}))
 
 
-@pytest.mark.differs("an empty `exp_name` fails in the file system", "refused when the config is compiled")
 @pytest.mark.parametrize("name", ["", 3, None])
 def test_the_name_of_an_experiment_is_that_of_a_folder(name):
     text = f"exp_name = {name!r} is not allowed; it must be a folder name in UTF-8; leave it out for the default"
@@ -179,8 +172,8 @@ def test_a_key_that_cannot_be_an_attribute_is_refused(key):
     with pytest.raises(ConfigError) as e:
         compiled(main)
     assert str(e.value) == (
-        f"the key {key!r} in cfg.policy.learn.stages.first is not allowed: the keys of a config are attributes; choose "
-        "a name that is a str and no method of a dict"
+        f"the key {key!r} in main_config.policy.learn.stages.first is not allowed: the keys of a config are "
+        "attributes; choose a name that is a str and no method of a dict"
     )
 
 

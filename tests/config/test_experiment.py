@@ -27,10 +27,6 @@ def test_a_taken_name_gets_the_time_and_then_a_counter(fixed_time):
     assert sorted(os.listdir()) == sorted(names)
 
 
-@pytest.mark.differs(
-    "the second run of an `exp_name` with a slash at its end goes into a folder within that of the first",
-    "it goes into one beside it",
-)
 def test_a_slash_at_the_end_of_a_taken_name_does_not_lead_into_its_folder(fixed_time):
     assert [claim_experiment("x/") for _ in range(3)] == ["x/", "x_250102_030405", "x_250102_030405_1"]
     assert os.listdir("x") == []
@@ -42,7 +38,10 @@ def test_without_renewal_the_folder_is_used_again():
     assert os.listdir() == ["x"]
 
 
-@pytest.mark.differs("runs started in the same second share a folder", "each gets its own")
+@pytest.mark.differs(
+    "gives runs that start in the same second one folder, and tells only rank 0 a renewed name",
+    "gives each its own, and tells all ranks",
+)
 def test_runs_that_start_together_get_different_folders(fixed_time):
     with ThreadPoolExecutor(16) as pool:
         names = list(pool.map(claim_experiment, ["x"] * 64))
@@ -64,7 +63,6 @@ def test_a_read_only_folder_is_refused(monkeypatch):
         claim_experiment("x", renew=False)
 
 
-@pytest.mark.differs("only rank 0 knows a renewed experiment name", "all ranks get it")
 def test_other_ranks_take_the_name_of_rank_0(monkeypatch):
     def broadcast(answer, src):
         answer[0] = "from_rank_0"

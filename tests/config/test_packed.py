@@ -23,8 +23,8 @@ class Trap:
 
 
 @pytest.mark.differs(
-    "a config file for `launch_learner` and its like is a pickle",
-    "it is msgpack, and nothing in it is executed",
+    "pickles the configs of `launch_learner` and of `ding -m dist`",
+    "writes msgpack, which runs no code",
 )
 @pytest.mark.parametrize("content", [pickle.dumps(Trap()), b"", b"\x81\xa4main\x01"])
 def test_another_file_is_refused_and_not_executed(tmp_path, content):

@@ -89,10 +89,6 @@ def test_the_main_section_is_that_of_classes_create_config_and_user():
     assert (buffer.type, buffer.replay_buffer_size) == ("advanced", 500)
 
 
-@pytest.mark.differs(
-    "`compile_config_parallel` does not copy `stop_value` and the number of episodes to the evaluator's section.",
-    "It does, and `env.evaluator_episode_num` follows from `env.n_evaluator_episode` if it is missing.",
-)
 def test_the_evaluator_section_gets_the_goal_and_the_number_of_episodes():
     assert compiled().main.policy.eval.evaluator == {"stop_value": 5, "n_episode": 9}
 
@@ -113,7 +109,11 @@ def test_values_of_the_user_win():
     assert policy.other.replay_buffer.type == "naive"
 
 
-@pytest.mark.differs("`compile_config_parallel` changes the configs it is given.", "It works on copies.")
+@pytest.mark.differs(
+    "changes the configs given to `compile_config_parallel`, gives evaluators no stop value, and saves into the "
+    "working directory",
+    "works on copies, and saves into the experiment's folder",
+)
 def test_the_arguments_are_not_changed():
     given = main(), create(), EasyDict(coordinator={"collector_task_timeout": 9}, path_data="d")
     before = copy.deepcopy(given)
@@ -124,11 +124,7 @@ def test_the_arguments_are_not_changed():
 # The system section.
 
 
-@pytest.mark.differs(
-    "Parallel workers on one machine listen on all its addresses.",
-    "On 127.0.0.1, unless hosts are given.",
-)
-@pytest.mark.differs("All collectors have the same seed.", "Each worker has the base seed plus its number.")
+@pytest.mark.differs("gives all collectors one seed, and never seeds their envs", "gives each worker a seed of its own")
 def test_the_system_section_is_complete(folder):
     ports = {"coordinator_port": 5, "learner_port": 6, "collector_port": [7, 8]}
     cfg = compiled({"coordinator": {"collector_task_timeout": 9}}, seed=3, **ports)
@@ -173,13 +169,6 @@ def test_several_gpus_make_a_learner_of_several_processes():
     assert (learner.multi_gpu, learner.gpu_num, learner.trust_pickle) == (True, 2, True)
 
 
-@pytest.mark.parametrize(("count", "ranks"), [(1, None), (2, 2)])
-def test_the_buffers_of_a_run_on_ray_know_how_many_ranks_draw(count, ranks):
-    system = compiled({"learner_gpu_num": count, "transport": "ray"}).system
-    assert system.coordinator.ray.learner.get("ranks") == ranks
-
-
-@pytest.mark.differs("`compile_config_parallel` ignores its arguments for hosts and ports.", "They are used.")
 def test_hosts_and_ports_may_be_given():
     changed = main()
     changed.policy.learn.learner.learner_num = 2
@@ -198,8 +187,8 @@ def test_hosts_and_ports_may_be_given():
 
 
 @pytest.mark.differs(
-    "Free ports are looked for one after the other, so two roles may get the same.",
-    "Each role gets a port of its own.",
+    "gives two roles the same port at times, binds it later, and ignores the arguments for hosts and ports",
+    "gives each a port of its own, and follows the arguments",
 )
 def test_every_role_gets_a_free_port_of_its_own():
     changed = main()
@@ -235,7 +224,6 @@ def test_one_word_in_the_system_config_changes_the_transport_of_all_roles():
     assert cfg.main.policy.other.commander.transport == "local"
 
 
-@pytest.mark.differs("A coordinator that is given a worker with port 0 tries to reach it.", "It refuses it at once.")
 @pytest.mark.parametrize(("kind", "name"), [("learner", "learner0"), ("collector", "collector1")])
 def test_a_coordinator_refuses_workers_with_port_0_at_once(folder, kind, name):
     given = parallel_test_main_config, parallel_test_create_config, parallel_test_system_config
@@ -283,20 +271,16 @@ def test_folders_of_an_experiment_move_along_when_it_gets_another_name(folder):
 # What is written.
 
 
-@pytest.mark.differs(
-    "`compile_config_parallel` saves into the working directory.",
-    "Into the folder of the experiment, which is renewed where it exists.",
-)
 def test_the_config_is_saved_in_the_folder_of_the_experiment(folder):
     cfg = compiled(save_path="all.py")
-    assert os.listdir("exp") == ["all.py"] and os.listdir(folder) == ["exp"]
+    assert sorted(os.listdir("exp")) == ["all.json", "all.py"] and os.listdir(folder) == ["exp"]
     assert read_config_directly("exp/all.py")["exp_config"] == cfg
 
 
 def test_the_state_of_the_project_is_saved_with_the_config(folder):
     subprocess.run(["git", "init", "--quiet", "."], check=True)
     compiled()
-    assert sorted(os.listdir("exp")) == ["git_diff.txt", "git_log.txt", "total_config.py"]
+    assert {"git_diff.txt", "git_log.txt"} < set(os.listdir("exp"))
 
 
 def test_a_folder_may_be_used_again(folder):
@@ -330,8 +314,8 @@ def test_the_default_port_of_a_learner_on_kubernetes():
 
 
 @pytest.mark.differs(
-    "`parallel_transform_slurm` without nodes ends in an `AttributeError`.",
-    "Slurm is not supported, and the error says what to do instead.",
+    "ends in an AttributeError in `parallel_transform_slurm` without nodes",
+    "does not support Slurm, and says what to do instead",
 )
 def test_slurm_is_a_clear_error():
     with pytest.raises(NotImplementedError, match="use platform 'local'"):
@@ -422,10 +406,6 @@ def test_configs_are_dicts(name):
 # The small experiment.
 
 
-@pytest.mark.differs(
-    "Importing `ding.config` imports an env package for the configs that tests use.",
-    "`parallel_test_*_config` are plain data.",
-)
 def test_the_small_experiment_compiles(folder):
     given = parallel_test_main_config, parallel_test_create_config, parallel_test_system_config
     before = copy.deepcopy(given)

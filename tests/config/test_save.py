@@ -1,14 +1,32 @@
+import importlib
+import math
 import os
+import sys
+from collections import Counter, OrderedDict
+from functools import partial
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from easydict import EasyDict
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from ding.config.read import read_config, read_config_directly, read_config_yaml
-from ding.config.save import save_config, save_config_formatted, save_config_py, save_config_yaml
+from ding.config.save import (
+    save_config,
+    save_config_formatted,
+    save_config_py,
+    save_config_yaml,
+    save_pair,
+    unsaved_values,
+)
+from ding.utils.config_helper import ConfigError
+from ding.utils.references import on_path
 
 INF = float("inf")
+COUNTER = {"__reference__": "collections:Counter"}
 
 
 @pytest.fixture
@@ -41,11 +59,85 @@ def test_saved_python_is_read_back_by_read_config_directly(path):
     assert EasyDict(read_config_directly(path)["exp_config"]) == tree()
 
 
-def test_classes_and_modules_do_not_break_saving(path):
-    save_config_py(EasyDict(a=nn.Flatten(), b=nn.ReLU, c=lambda x: x, n=1), path)
-    back = read_config_directly(path)["exp_config"]
-    assert back["a"] == "Flatten(start_dim=1, end_dim=-1)" and back["n"] == 1
-    assert back["b"] == {"__reference__": "torch.nn.modules.activation:ReLU"}
+@pytest.mark.differs(
+    "fails to save a config with classes or functions, and damages infinities and text with `inf,`",
+    "saves names of what can be imported, and exact data",
+)
+@pytest.mark.parametrize(
+    ("value", "saved"),
+    [
+        (nn.ReLU, {"__reference__": "torch.nn.modules.activation:ReLU"}),
+        (Counter.fromkeys, {"__reference__": "collections:Counter.fromkeys"}),
+        (partial(Counter, a=1), {"__reference__": "functools:partial", "args": [COUNTER], "kwargs": {"a": 1}}),
+        ([(OrderedDict, {"a": Counter})], [({"__reference__": "collections:OrderedDict"}, {"a": COUNTER})]),
+        (nn.Flatten(), "Flatten(start_dim=1, end_dim=-1)"),
+        (range(3), "range(0, 3)"),
+        ([np.float32(0.5), np.int64(3), np.bool_(True)], [0.5, 3, True]),
+        (np.longdouble(1), "np.longdouble('1.0')"),
+    ],
+)
+def test_what_is_no_data_is_saved_by_its_name_or_as_a_text(path, value, saved):
+    save_config_py(EasyDict(a={"b": value}, n=1), path)
+    assert read_config_directly(path)["exp_config"] == {"a": {"b": saved}, "n": 1}
+
+
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary())
+trees = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner),
+        st.lists(inner).map(tuple),
+        st.dictionaries(st.text(), inner),
+        st.sets(st.integers(), max_size=1),
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=50)
+@given(trees)
+@example({"text": 'inf, nan, it\'s "x" \\ \n', "limit": (math.inf, [-math.inf])})
+@example({"moves": {0: "left", (1, 2): {3}}, "empty": [(), {}, set(), frozenset()]})
+def test_data_comes_back_equal(tree):
+    with TemporaryDirectory() as folder:
+        path = os.path.join(folder, "c.py")
+        save_config_py({"tree": tree}, path)
+        back = read_config_directly(path)["exp_config"]
+    assert back == {"tree": tree} and repr(back) == repr({"tree": tree})
+
+
+def test_values_that_no_file_can_hold_are_found_by_their_keys():
+    env = {"env": (lambda: 0), "kwargs": {"a": 1}, "wrappers": [OrderedDict, nn.Flatten()]}
+    assert list(unsaved_values({"env": env, "seed": 0})) == ["env.env", "env.wrappers"]
+    wrappers = [(OrderedDict, {"func": partial(max, key=lambda: 0)}), (OrderedDict, {"scale": {"of": object()}})]
+    assert list(unsaved_values({"env": {"wrappers": wrappers}})) == ["env.wrappers.func.key", "env.wrappers.scale.of"]
+
+
+def test_a_config_without_its_json_file_names_it(path):
+    save_config_py(tree(), path)
+    os.remove(path.replace(".py", ".json"))
+    with pytest.raises(FileNotFoundError, match=r"total_config\.json"):
+        read_config(path)
+
+
+@pytest.mark.guarantees("files")
+def test_a_damaged_json_file_of_a_config_is_named(path):
+    save_config_py(tree(), path)
+    with open(path.replace(".py", ".json"), "r+b") as file:
+        file.truncate(20)
+    with pytest.raises(ConfigError, match=r"total_config\.json is damaged"):
+        read_config(path)
+
+
+def test_the_folder_of_a_module_that_a_config_names_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = str(tmp_path)
+    (tmp_path / "saved_module.py").write_text("class Own:\n    pass\n")
+    with on_path(folder):
+        save_pair({"env": {"env": importlib.import_module("saved_module").Own}}, {}, f"{folder}/config.py")
+    for _ in range(2):
+        assert read_config(f"{folder}/config.py")[0].env.env == {"__reference__": "saved_module:Own"}
+    assert sys.path.count(folder) == 1 and sys.path[-1] == folder
 
 
 def test_the_formatted_pair_holds_every_section_and_the_types_once(path):
@@ -111,9 +203,10 @@ def test_formatted_needs_a_compiled_config(path, missing):
 
 def test_save_config_writes_the_formatted_file_beside_it_on_demand(tmp_path, path):
     save_config(tree(), path)
-    assert os.listdir(tmp_path) == ["total_config.py"]
+    written = ["total_config.json", "total_config.py"]
+    assert sorted(os.listdir(tmp_path)) == written
     save_config(tree(), path, save_formatted=True)
-    assert sorted(os.listdir(tmp_path)) == ["formatted_total_config.py", "total_config.py"]
+    assert sorted(os.listdir(tmp_path)) == [*(f"formatted_{name}" for name in written), *written]
 
 
 def test_save_config_writes_yaml(tmp_path):

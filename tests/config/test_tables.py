@@ -7,7 +7,7 @@ import ding.worker.adapter
 import ding.worker.collector.marine_parallel_collector
 import ding.worker.collector.zergling_parallel_collector
 import ding.worker.coordinator.one_vs_one_parallel_commander  # noqa: F401  registers the commanders
-from ding.config.main_settings import MAIN_SETTINGS
+from ding.config.topics import MAIN_SETTINGS
 from ding.config.utils import SYSTEM_SETTINGS
 from ding.envs import DingEnvWrapper
 from ding.envs.env.gymnasium_env import GymnasiumEnv

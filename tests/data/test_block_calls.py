@@ -12,7 +12,7 @@ import pytest
 
 import ding
 from ding.utils.data.samples import Column, Kind, Samples, Table
-from ding.worker import AdvancedReplayBuffer, DequeBufferWrapper, NaiveReplayBuffer
+from ding.worker import AdvancedReplayBuffer, NaiveReplayBuffer
 from ding.worker.replay_buffer.utils import ThruputController
 
 
@@ -47,17 +47,14 @@ def calls_of(function: Any, *args: Any) -> int:
     [
         lambda: AdvancedReplayBuffer({"replay_buffer_size": 5000}),
         lambda: NaiveReplayBuffer({"replay_buffer_size": 5000}),
-        lambda: DequeBufferWrapper({"replay_buffer_size": 5000}),
-        lambda: DequeBufferWrapper({"replay_buffer_size": 5000, "priority": True, "priority_IS_weight": True}),
-        lambda: DequeBufferWrapper({"replay_buffer_size": 5000, "priority": True, "max_use": 1000}),
     ],
-    ids=["advanced", "naive", "deque", "deque with weights", "deque with priority and max_use"],
+    ids=["advanced", "naive"],
 )
 def test_a_block_takes_as_many_calls_whatever_its_size(make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ThruputController, "_decay", lambda self: None)  # once a second
     buffer, calls = make(), {}
-    for i, size in enumerate((64, 64, 1000)):  # the first push makes the columns, and estimates the memory
+    for i, size in enumerate((64, 64, 1000)):  # the first push makes the columns
         push = calls_of(buffer.push, block(size), 0)
         sample = calls_of(buffer.sample, 64, 0) if size == 64 else calls_of(buffer.sample, 1000, 0)
         batch = buffer.sample(size, 0)

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
-import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
 
-import ding.data.buffer as buffer_package
 from ding.data.buffer import DequeBufferWrapper
-from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, Table
-
-
-class FakeTb:
-    def __init__(self) -> None:
-        self.scalars: dict[int, dict[str, float]] = {}
-        self.flushed = self.closed = 0
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self.scalars.setdefault(step, {})[tag] = value
-
-    def flush(self) -> None:
-        self.flushed += 1
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    np.random.seed(0)
+from tests.fakes import FakeWriter
 
 
 def make(tb=None, **cfg) -> DequeBufferWrapper:
@@ -58,13 +33,7 @@ def test_the_default_configuration():
     }
 
 
-@pytest.mark.parametrize("cfg", [{"replay_buffer_size": 0}, {"priority_IS_weight": True}, {"max_use": 0.5}])
-def test_wrong_configurations_are_refused(cfg):
-    with pytest.raises(ConfigError):
-        make(**cfg)
-
-
-@pytest.mark.differs("the deque buffer without a TensorBoard writer crashes", "works")
+@pytest.mark.differs("crashes in the deque buffer without a TensorBoard writer", "works without")
 def test_sampling_hands_out_stored_dicts_without_a_tb_logger():
     buffer = make()
     pushed = items(10)
@@ -82,10 +51,13 @@ def test_too_few_items_give_none_and_a_line_in_the_log_but_no_warning(caplog):
     buffer = make()
     buffer.push(items(2))
     assert buffer.sample(3, 0) is None
-    assert caplog.record_tuples[1:] == [("ding", 20, "too few items to sample: the buffer holds 2, requested are 3")]
+    assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
-@pytest.mark.differs("the deque buffer refreshes priorities only on calls that log, once in 100", "after every sample")
+@pytest.mark.differs(
+    "refreshes priorities of the deque buffer only on calls that log, one in 100",
+    "refreshes them after every sample",
+)
 def test_priorities_are_refreshed_after_every_sample():
     buffer = make(priority=True, train_iter_per_log=100)
     buffer.push(items(4))
@@ -120,7 +92,6 @@ def test_without_priority_updates_are_ignored():
     assert buffer.buffer[0].meta is None
 
 
-@pytest.mark.differs("importance weights are written into stored items", "into copies")
 def test_importance_weights_go_into_copies():
     buffer = make(priority=True, priority_IS_weight=True)
     pushed = [{"n": 0, "priority": 1.0}, {"n": 1, "priority": 4.0}]
@@ -140,7 +111,7 @@ def test_a_prioritized_batch_may_exceed_the_count_but_needs_an_item():
     assert len(buffer.sample(5)) == 5
 
 
-@pytest.mark.differs("the deque buffer with `priority` and `max_use` crashes", "works")
+@pytest.mark.differs("crashes in the deque buffer with `priority` and `max_use`", "works with both")
 def test_priority_and_max_use_work_together():
     buffer = make(priority=True, priority_IS_weight=True, max_use=2, replay_buffer_size=200)
     uses: dict[int, int] = {}
@@ -155,28 +126,31 @@ def test_priority_and_max_use_work_together():
 
 
 def test_logs_are_written_at_the_first_sample_and_then_at_a_distance():
-    tb = FakeTb()
+    tb = FakeWriter()
     buffer = make(tb, priority=True, max_use=100, train_iter_per_log=10)
     buffer.push(items(4))
     for train_iter in (3, 4, 12, 13, 14, 23):
         buffer.sample(2, train_iter)
-    assert sorted(tb.scalars) == [3, 13, 23]
-    assert tb.scalars[3] == {
+    assert {step for _, _, step in tb.scalars} == {3, 13, 23}
+    assert {tag: value for tag, value, step in tb.scalars if step == 3} == {
         "demo_iter/use_count_avg": 1.0,
         "demo_iter/priority_avg": 1.0,
         "demo_iter/priority_max": 1.0,
         "demo_iter/buffer_data_count": 4,
     }
-    plain = FakeTb()
+    plain = FakeWriter()
     buffer = make(plain)
     buffer.push(items(4))
     buffer.sample(2, 0)
-    assert plain.scalars == {0: {"demo_iter/buffer_data_count": 4}}
+    assert plain.scalars == [("demo_iter/buffer_data_count", 4, 0)]
 
 
-@pytest.mark.differs("the deque wrapper lacks `clear`, `close`, `start` and states", "it has the whole interface")
+@pytest.mark.differs(
+    "lacks `clear`, `close`, `start` and states in the deque buffer",
+    "has the whole interface of a buffer",
+)
 def test_the_whole_buffer_interface_is_there():
-    tb = FakeTb()
+    tb = FakeWriter()
     buffer = make(tb, priority=True)
     buffer.start()
     buffer.push(items(4))
@@ -210,33 +184,9 @@ def test_files_and_states_keep_items_priorities_and_draws(tmp_path, priority):
     assert len(loaded.sample(4)) == 4
 
 
-@pytest.mark.differs("`import ding.data.buffer as b` binds an inner module", "it binds the package")
-def test_importing_the_package_binds_the_package():
-    assert buffer_package.__name__ == "ding.data.buffer" and buffer_package.DequeBuffer is not None
-
-
-def test_pushes_and_samples_from_many_threads_lose_nothing():
-    buffer, failures = make(priority=True), []
-
-    def work() -> None:
-        try:
-            for i in range(100):
-                buffer.push({"n": i})
-                buffer.sample(4, i)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == [] and (buffer.push_count, buffer.count()) == (400, 8)
-
-
 @pytest.mark.differs(
-    "use counts of the deque buffer restart after loading",
-    "they continue, also with importance weights",
+    "restarts the counts of uses when a buffer is loaded, and loses the priorities of the deque buffer",
+    "saves and loads both",
 )
 @pytest.mark.parametrize("priority", [False, True])
 def test_use_counts_go_on_after_save_and_load(tmp_path, priority):
@@ -250,14 +200,3 @@ def test_use_counts_go_on_after_save_and_load(tmp_path, priority):
     assert other.count() == 1
     other.sample(1)  # the third use
     assert other.count() == 0
-
-
-@pytest.mark.parametrize("form", [list, lambda items: Samples(Table.of(items))], ids=["list", "table"])
-def test_the_memory_of_a_full_buffer_is_told_once(form, caplog):
-    caplog.set_level("INFO", "ding")
-    buffer = make()
-    for _ in range(2):
-        buffer.push(form(items(3, obs=np.zeros(4))))
-    assert [record.getMessage()[:13] for record in caplog.records if "takes up to" in record.getMessage()] == [
-        "a full buffer"
-    ]

@@ -79,11 +79,6 @@ def every_operation():
         }
         out["config"] = ddp.to_ddp_config(cfg)
         assert out["config"] is cfg
-        out["lengths"] = None
-        try:
-            ddp.broadcast_object_list([None] * (1 + rank))
-        except ValueError as e:
-            out["lengths"] = str(e)
     out["after"] = ddp.get_world_size()
     return out
 
@@ -335,25 +330,6 @@ def train_apart():
     """Several ranks whose policies do not know of each other."""
     with DDPContext("gloo"):
         run_serial(pair(), env_setting=setting(), max_train_iter=1)
-
-
-class OwnSteps(DQNPolicy):
-    """A policy that steps its optimizer without a word to the other ranks."""
-
-    def _backward_and_step(self, loss, optimizer, *args, **kwargs):
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return torch.zeros(())
-
-
-def train_with_own_steps():
-    """Ranks whose policies do not average their gradients."""
-    with DDPContext("gloo"):
-        main, create = pair(multi_gpu=True)
-        POLICY_REGISTRY.register("own_steps", OwnSteps)
-        create.policy.type = "own_steps"
-        run_serial((main, create), env_setting=setting(), max_train_iter=9)
 
 
 def learn(steps, bp_update_sync, path):

@@ -22,8 +22,8 @@ def check_ended(rank):
 
 
 @pytest.mark.differs(
-    "a rank that fails or is killed leaves the others waiting in a collective operation, up to 60000 seconds",
-    "they end when its process does",
+    "leaves the other ranks waiting, for up to 60000 s, if one fails or has no batch in its buffer",
+    "ends them, or skips the update on all; `dist_init` waits 1800 s, or `timeout`",
 )
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("victim", [0, 1])
@@ -157,10 +157,6 @@ def test_a_rank_whom_nobody_meets_says_where_it_waited(tmp_path):
     assert "rank 0 could not join the other ranks of 2 at 127.0.0.1:" in ranks[0].err and "within 1 s" in ranks[0].err
 
 
-@pytest.mark.differs(
-    "a second process group in one script under torchrun finds the addresses of the first",
-    "each joining has keys of its own",
-)
 @pytest.mark.parametrize("own_store", [False, True])
 def test_a_group_can_be_joined_again(tmp_path, own_store):
     ranks = run_ranks("join_twice", folder=tmp_path, own_store=own_store, check=True)

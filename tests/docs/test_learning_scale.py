@@ -188,7 +188,7 @@ def test_each_way_has_eight_envs_that_collect(way):
     main, create, _ = learning_slow.configs(way)
     collectors = main.policy.collect.get("collector", {}).get("collector_num", 1)
     assert main.env.collector_env_num * collectors == 8
-    assert create.env_manager.type == ("subprocess" if way == "subprocess" else "base")
+    assert create.env_manager.type == ("base" if way == "serial" else "subprocess")
 
 
 @pytest.mark.parametrize("way", ["serial", "subprocess"])
@@ -197,7 +197,7 @@ def test_a_run_with_slow_steps_tells_its_seconds(way, tmp_path, monkeypatch):
     line = learning_slow.run_here(way, 0, step_s=1e-4, max_env_step=32)
     assert line["env_steps"] == 32 and not line["solved"] and line["seconds"] > 0
     row = learning_slow.table([line, {**line, "seed": 1, "solved": True}])[-1]
-    assert row.startswith(f"| {way} | 2 | 1 of 2 | 32 |")
+    assert row.startswith(f"| {way} | 2 | 1 of 2 | 32 / 32 |")
     assert learning_slow.table([]) == []
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ding.config.main_settings import MAIN_SETTINGS
+from ding.config.topics import MAIN_SETTINGS
 from ding.utils.registry_factory import registries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -53,6 +53,13 @@ class TinyEnv(BaseEnv):
         info = {"eval_episode_return": self._return} if done else {}
         return BaseEnvTimestep(obs, np.array([reward], dtype=np.float32), done, info)
 
+    def get_state(self):
+        return {"rng": self._rng.bit_generator.state, "at": [self.life, self._step, self._return]}
+
+    def set_state(self, state):
+        self._rng.bit_generator.state = state["rng"]
+        self.life, self._step, self._return = state["at"]
+
     def close(self):
         self.is_closed = True
 

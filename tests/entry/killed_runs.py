@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ding.entry.serial_run import SerialRun
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
-from ding.envs.env_manager.subprocess_env_manager import SyncSubprocessEnvManager
+from ding.envs.env_manager.subprocess_env_manager import AsyncSubprocessEnvManager
 from ding.utils.data.samples import Samples
 from ding.utils.msgpack_helper import pack, unpack
 from tests.same_state import differences
@@ -124,18 +124,18 @@ def _count_down(moment: Moment) -> None:
 
         os.replace = ticking  # type: ignore[assignment]
     else:
-        for cls in (BaseEnvManager, SyncSubprocessEnvManager):
-            _tick_at_step(cls, tick)
+        for cls in (BaseEnvManager, AsyncSubprocessEnvManager):
+            _tick_at_act(cls, tick)
 
 
-def _tick_at_step(cls: Any, tick: Callable[[], None]) -> None:
-    step = cls.step
+def _tick_at_act(cls: Any, tick: Callable[[], None]) -> None:
+    act = cls.act
 
     def ticking(self: Any, *args: Any) -> Any:
         tick()
-        return step(self, *args)
+        return act(self, *args)
 
-    cls.step = ticking
+    cls.act = ticking
 
 
 class Outcome(NamedTuple):

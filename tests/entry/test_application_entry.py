@@ -69,13 +69,9 @@ def test_what_is_no_checkpoint_is_not_evaluated(content, message):
 
 
 @pytest.mark.differs(
-    "`eval` and the collecting of demonstrations log into `./default_experiment`, and rename the experiment where its "
-    "folder exists",
-    "they log into `exp_name`, which may be the folder of the training",
-)
-@pytest.mark.differs(
-    "`eval` plays other episodes than the evaluations of a training with the same seed",
-    "the same ones",
+    "logs into `./default_experiment` when it evaluates or collects demonstrations, and renames an experiment that "
+    "exists",
+    "logs into `exp_name`, which may be the folder of the training",
 )
 def test_eval_plays_the_evaluations_of_a_training_with_the_seed_next_to_its_files():
     main, create = config()
@@ -92,10 +88,6 @@ def test_eval_plays_the_evaluations_of_a_training_with_the_seed_next_to_its_file
     assert os.path.exists("exp/eval_config.py") and os.listdir(".") == ["exp"]
 
 
-@pytest.mark.differs(
-    "`eval` without a state fails at a key that the config does not have",
-    "an error says what to give; a model of one's own needs no state",
-)
 def test_a_policy_that_has_learned_nothing_is_not_evaluated_and_leaves_nothing_behind():
     with pytest.raises(ConfigError, match="the policy has no weights"):
         eval(config(), env_setting=setting())
@@ -164,7 +156,6 @@ def test_demonstrations_may_be_hdf5():
     assert len(HDF5Dataset("expert_demos.hdf5")) == 5
 
 
-@pytest.mark.differs("collecting episodes needs a config whose collector collects episodes", "any config will do")
 def test_episodes_are_whole_whatever_collector_the_config_names():
     collect_episodic_demo_data(config(), 0, 3, "episodes.pkl", env_setting=setting(), state_dict=state_of(1))
     data = NaiveRLDataset("episodes.pkl")
@@ -199,10 +190,6 @@ def test_episodes_of_a_low_return_are_left_out(threshold, kept):
     assert [row["obs"].item() for row in NaiveRLDataset("transitions.pkl")] == kept
 
 
-@pytest.mark.differs(
-    "`episode_to_transitions` unpickles whatever it is given",
-    "it reads what `collect_episodic_demo_data` wrote; a pickle with `trusted=True` only",
-)
 def test_pickled_episodes_are_read_only_if_they_are_trusted():
     with open("episodes.pkl", "wb") as file:
         pickle.dump(EPISODES, file)

@@ -22,10 +22,6 @@ def places(system):
     return {name: (system[name].host, system[name].port) for name in names}
 
 
-@pytest.mark.differs(
-    "`dist_prepare_config` pickles the config, and every role unpickles it",
-    "the file is msgpack and runs no code; pickles are refused",
-)
 def test_the_config_is_written_beside_its_source_and_is_no_pickle():
     path = prepare(seed=3)
     assert path == "config.py.pkl" and os.path.exists(path)
@@ -64,14 +60,6 @@ def test_without_hosts_and_ports_everybody_is_on_this_machine_at_a_port_of_its_o
     assert system.coordinator.collector.collector1 == ["collector1", "127.0.0.1", 22272]
 
 
-@pytest.mark.differs(
-    "a prepared config has ports that were free when and where it was compiled",
-    "ports are dealt out, each once on a host, and two roles at one port are refused",
-)
-@pytest.mark.differs(
-    "several collectors on one host with one `--collector-port` get the same port",
-    "they get that and the next ones",
-)
 def test_one_port_counts_up_on_each_host():
     hosts = {"coordinator_host": "10.0.0.1", "learner_host": "10.0.0.2", "collector_host": ["10.0.0.1", "10.0.0.2"]}
     ports = {"coordinator_port": 5000, "learner_port": 5000, "collector_port": 5000}
@@ -115,10 +103,6 @@ def test_ports_of_another_kind_are_refused():
         prepare(places={"collector_port": "6000"})
 
 
-@pytest.mark.differs(
-    "an aggregator for several ranks exists on slurm only",
-    "also on machines that are given by their hosts",
-)
 def test_a_learner_of_several_ranks_has_a_port_for_each_and_an_aggregator_before_them():
     system = system_of({"learner_gpu_num": 2}, places={"learner_host": "10.0.0.2", "learner_port": 6000})
     assert (system.learner0.port, system.learner0.multi_gpu, system.learner0.aggregator) == ([6000, 6001], True, True)
@@ -184,10 +168,6 @@ def test_a_folder_that_is_not_the_shared_one_is_refused(tmp_path):
         check_shared_folders(cfg, other)
 
 
-@pytest.mark.differs(
-    "without a name a role is looked for under `learner` or `collector`, which only Kubernetes configs have",
-    "the only one of its kind is taken, else the error lists the names",
-)
 def test_a_role_is_found_by_its_name_or_by_being_the_only_one():
     cfg = read_dist_config(prepare())
     assert section_of(cfg, "learner", None)[0] == "learner0"

@@ -64,10 +64,6 @@ def test_a_learner_of_one_rank_is_the_default():
     assert told(0) == ["0", "1", "-", "-x"]
 
 
-@pytest.mark.differs(
-    "the ranks of a learner inherit the variables of a slurm task, which win over `RANK`",
-    "these are not passed on",
-)
 def test_the_ranks_are_told_where_they_are(monkeypatch):
     for name, value in (("LOCAL_WORLD_SIZE", 2), ("START_RANK", 2), ("WORLD_SIZE", 6), ("SLURM_LOCALID", 9)):
         monkeypatch.setenv(name, str(value))
@@ -100,10 +96,6 @@ def test_a_signal_ends_the_ranks_too():
     assert not waiting_rank_is_running()
 
 
-@pytest.mark.differs(
-    "the ranks of a learner outlive the process that started them when that is killed",
-    "they are asked to end",
-)
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not tell of the death of a parent")
 def test_ranks_end_when_the_process_that_started_them_is_killed():
     os.mkfifo("ready")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -24,10 +23,8 @@ from ding.policy.ppo import PPOPolicy
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.object_state import (
-    generator_state,
     global_generators_state,
     load_global_generators_state,
-    set_generator_state,
 )
 from ding.utils.state_folder import StateFolder
 from ding.worker.collector.players import BattleSampleSerialCollector
@@ -184,10 +181,10 @@ def assert_exact(run: Job, folder: Path, moment: Moment, expected: Outcome) -> N
 _QUICK = ("dqn", "prioritized dqn", "ppo", "fixed rollouts")
 
 
+@pytest.mark.guarantees("resume")
 @pytest.mark.differs(
-    "a run that is killed loses everything but its weights: resuming starts with an empty buffer, new episodes and "
-    "other random numbers",
-    "a run saves its complete state periodically; with `resume=True` or `--resume` it continues with the same bits",
+    "loses everything but the weights when a run is killed",
+    "saves the whole state of a serial run periodically; `--resume` continues with the same bits",
 )
 @pytest.mark.parametrize(
     ("name", "what"),
@@ -206,28 +203,8 @@ def test_a_run_that_is_killed_twice_and_gone_on_with_leaves_what_it_would_have_l
 # environments
 
 
-class LockedEnv(TinyEnv):
-    """Cannot be pickled, and tells no state: an episode, which follows from the seed, is played again."""
-
-    def __init__(self, cfg: Any) -> None:
-        super().__init__(cfg)
-        self.lock = threading.Lock()
-
-    def reset(self) -> Any:
-        self._rng = np.random.default_rng(self.seeds[-1][0])
-        return super().reset()
-
-
-class MoodyEnv(TinyEnv):
-    """Follows no seed."""
-
-    def reset(self) -> Any:
-        self._rng = np.random.default_rng()
-        return super().reset()
-
-
 class TellingEnv(TinyEnv):
-    """Tells its state itself, and can be gone on with in no other way: it remembers its former episodes."""
+    """Remembers its former episodes."""
 
     _mood = 0.0
 
@@ -237,55 +214,23 @@ class TellingEnv(TinyEnv):
         return timestep._replace(obs=timestep.obs + np.float32(self._mood))
 
     def get_state(self) -> dict[str, Any]:
-        return {"rng": generator_state(self._rng), "mood": self._mood, "at": [self._step, self._return]}
+        return {**super().get_state(), "mood": self._mood}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        set_generator_state(self._rng, state["rng"])
-        self._mood, (self._step, self._return) = state["mood"], state["at"]
+        super().set_state(state)
+        self._mood = state["mood"]
 
 
-class PickledEnv(TellingEnv):
-    """The same, but for the words."""
+class SilentEnv(TinyEnv):
+    """Declares no state."""
 
-    get_state = set_state = None  # type: ignore[assignment]
-
-
-_FEWER = {"collect": 100, "update": 28, "save": 10}
+    get_state = set_state = None
 
 
-def usual_job(env: str, manager: str = "base") -> Job:
-    """A run with an env of `tests.envs.usual_env`."""
-
-    def run(resume: bool) -> None:
-        main, create = _pair("CartPole-v1", _dqn(), manager, "dqn")
-        create.env = EasyDict(type=env, import_names=["tests.envs.usual_env"])
-        ding.entry.serial_pipeline((main, create), seed=3, max_train_iter=30, resume=resume)
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("env", "manager"),
-    [
-        ("usual_cartpole", "base"),
-        pytest.param("usual_cartpole", "subprocess", marks=pytest.mark.slow),
-        pytest.param("noisy_cartpole", "base", marks=pytest.mark.slow),
-        pytest.param("noisy_cartpole", "subprocess", marks=pytest.mark.slow),
-    ],
-)
-def test_envs_that_follow_their_seed_at_the_first_reset_only_go_on(env: str, manager: str, tmp_path: Path) -> None:
-    run = usual_job(env, manager)
-    assert play(run, tmp_path / "undisturbed") == 0
-    expected = outcome(tmp_path / "undisturbed")
-    number = 1 if (env, manager) == ("usual_cartpole", "base") else 5
-    for i, moment in enumerate([Moment("update", 17), *moments(f"{env} {manager}", number - 1, _FEWER)]):
-        assert_exact(run, tmp_path / str(i), moment, expected)
-
-
-def tiny_job(env: type[TinyEnv], trust_pickle: bool = False, manager: str = "base") -> Job:
+def tiny_job(env: type[TinyEnv], manager: str = "base") -> Job:
     def run(resume: bool) -> None:
         main, create = tiny_pair(env={"stop_value": 1e9})
-        main.run_state = {"every_iter": 4, "trust_pickle": trust_pickle}
+        main.run_state = {"every_iter": 4}
         create.env_manager.type = manager
         envs = [env, [{"length": 7}] * 2, [{"length": 7}] * 2]
         ding.entry.serial_pipeline((main, create), env_setting=envs, max_train_iter=24, resume=resume)
@@ -293,33 +238,21 @@ def tiny_job(env: type[TinyEnv], trust_pickle: bool = False, manager: str = "bas
     return run
 
 
-@pytest.mark.parametrize(
-    ("env", "trust_pickle", "manager"),
-    [
-        (LockedEnv, True, "base"),
-        (TellingEnv, False, "base"),
-        (PickledEnv, True, "base"),
-        pytest.param(LockedEnv, False, "subprocess", marks=pytest.mark.slow),
-        pytest.param(TellingEnv, False, "subprocess", marks=pytest.mark.slow),
-        pytest.param(PickledEnv, True, "subprocess", marks=pytest.mark.slow),
-    ],
-)
-def test_envs_go_on_by_their_own_word_as_pickles_or_played_again(
-    env: type[TinyEnv], trust_pickle: bool, manager: str, tmp_path: Path
-) -> None:
-    run = tiny_job(env, trust_pickle, manager)
+@pytest.mark.parametrize("manager", ["base", pytest.param("subprocess", marks=pytest.mark.slow)])
+def test_envs_go_on_by_get_state_and_set_state(manager: str, tmp_path: Path) -> None:
+    run = tiny_job(TellingEnv, manager)
     assert play(run, tmp_path / "undisturbed") == 0
     assert_exact(run, tmp_path / "killed", Moment("update", 13), outcome(tmp_path / "undisturbed"))
 
 
-@pytest.mark.parametrize("env", [MoodyEnv, PickledEnv])
-def test_a_run_whose_envs_cannot_be_gone_on_with_says_so_and_goes_on(env: type[TinyEnv], tmp_path: Path) -> None:
-    run = tiny_job(env)
+@pytest.mark.guarantees("resume")
+def test_a_run_whose_envs_declare_no_state_says_so_and_goes_on(tmp_path: Path) -> None:
+    run = tiny_job(SilentEnv)
     assert play(run, tmp_path, moment=Moment("update", 13)) == -9
     assert play(run, tmp_path, resume=True) == 0
     (reason,) = inexact(tmp_path)  # once for all envs
     parts, _, cause = reason.partition(": ")
-    assert parts.split(", ")[0] == "collector_env" and cause.startswith("its replayed episode ends at another")
+    assert parts.split(", ")[0] == "collector_env" and cause.startswith("SilentEnv has no get_state and set_state")
     assert outcome(tmp_path).evaluations[-1]["train_iter"] == 18
     warnings = (tmp_path / "warnings").read_text()
     assert warnings.count(f"exp: the run does not resume exactly: {reason}") == 1
@@ -335,7 +268,6 @@ def self_play(resume: bool) -> None:
         set_pkg_seed(0, use_cuda=False)
         policy = PPOPolicy(policy_config(3), enable_field=["learn", "collect", "eval"])
         env = BaseEnvManager([partial(GoofspielEnv, {"cards": 3})] * 3, BaseEnvManager.default_config())
-        env.enable_states()
         env.seed(0)
         learner = BaseLearner(BaseLearner.default_config(), policy.learn_mode, exp_name="exp")
         stack.callback(learner.close)
@@ -382,6 +314,7 @@ def test_two_players_in_a_loop_of_ones_own_go_on_as_if_nothing_had_been(
         assert [line for line in wrong if "time" not in line and "duration" not in line] == []
 
 
+@pytest.mark.guarantees("resume")
 @pytest.mark.slow
 @pytest.mark.parametrize("manager", ["base", "subprocess"])
 @pytest.mark.parametrize("name", _RUNS)

@@ -1,5 +1,6 @@
 """Env managers of other packages, which have the documented members alone."""
 
+import pytest
 from easydict import EasyDict
 
 from ding.entry import serial_pipeline
@@ -21,6 +22,7 @@ class ForeignManager(FakeManager):
         self.seeds.append(seed)
 
 
+@pytest.mark.guarantees("interfaces")
 def test_a_run_needs_the_documented_members_of_an_env_manager_alone(tmp_path):
     main = EasyDict(
         exp_name="foreign",

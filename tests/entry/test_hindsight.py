@@ -17,7 +17,7 @@ from ding.entry import serial_pipeline
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import run_serial
-from ding.entry.training import change_by_name
+from ding.entry.training import Draft
 from ding.envs import get_vec_env_setting
 from ding.policy import DQNPolicy
 from ding.utils.config_helper import ConfigError
@@ -204,7 +204,7 @@ def test_expert_pipelines_refuse_it():
 
 def test_a_name_of_a_setting_is_the_key_of_the_whole_run():
     pair = configs()
-    change_by_name(pair, {"her": {"k": 2}})
+    Draft(*pair).change_by_name({"her": {"k": 2}})
     assert pair[0].her == {"k": 2}
 
 
@@ -240,6 +240,7 @@ def test_other_envs_have_no_success_rate():
 # resuming
 
 
+@pytest.mark.guarantees("resume")
 def test_a_run_that_is_killed_goes_on_with_the_same_bits(tmp_path):
     def job(resume: bool) -> None:
         main, create = configs(her=True, run_state={"every_iter": 9})

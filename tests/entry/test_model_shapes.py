@@ -10,7 +10,8 @@ from gymnasium import spaces
 from torch import nn
 
 from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
-from ding.entry.checks import branches_of, complete_model, model_shape
+from ding.entry.checks import branches_of, model_shape
+from ding.entry.experiment import Experiment
 from ding.entry.run_folder import RunFolder
 from ding.model import create_model
 from ding.utils.config_helper import ConfigError
@@ -25,6 +26,11 @@ def pair(policy, env="CartPole-v1", manager="base", **sections):
     )
     create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": manager}, policy={"type": policy})
     return main, create
+
+
+def completed(main, create, *env_and_model):
+    """Return the main config with what is read off the env."""
+    return Experiment.from_config((main, create), 0, *env_and_model).main
 
 
 @pytest.mark.parametrize(
@@ -42,20 +48,20 @@ def pair(policy, env="CartPole-v1", manager="base", **sections):
 @pytest.mark.parametrize("manager", ["base", "vector_env"])
 def test_shapes_and_kind_of_actions_are_those_of_the_env(policy, env, expected, manager):
     main, create = pair(policy, env, manager)
-    complete_model(main, create)
+    main = completed(main, create)
     assert main.policy == expected
 
 
 def test_what_is_given_stays():
     main, create = pair("dqn", model={"obs_shape": 4, "encoder_hidden_size_list": [8]})
-    complete_model(main, create)
+    main = completed(main, create)
     assert main.policy.model == {"obs_shape": 4, "encoder_hidden_size_list": [8], "action_shape": 2}
     main, create = pair("ppo", "Pendulum-v1", action_space="discrete")
-    complete_model(main, create)
+    main = completed(main, create)
     assert main.policy.action_space == "discrete"  # refused later, when it is compared with the env
     main, create = pair("dqn")
     create.policy.model = {"obs_shape": 4, "action_shape": 2}
-    complete_model(main, create)
+    main = completed(main, create)
     assert main.policy == {}
 
 
@@ -67,7 +73,7 @@ def test_no_env_is_made_without_need():
     for setting in ({"model": given}, {}):
         main, create = pair("ppo", **setting)
         network = None if setting else nn.Linear(4, 2)
-        complete_model(main, create, [refuse, [{}], [{}]], network)
+        main = completed(main, create, [refuse, [{}], [{}]], network)
         assert main.policy == setting
 
 
@@ -98,7 +104,7 @@ def test_images_of_bytes_are_divided_by_255(space, given, scale, is_created):
     main.env.pop("env_id")
     main.env.env = Shows
     (create if is_created else main).policy.model = EasyDict(given)
-    complete_model(main, create)
+    main = completed(main, create)
     assert {**given, **main.policy.model}.get("scale_ob") == scale
 
 
@@ -109,7 +115,7 @@ def test_a_model_gets_the_shapes_that_it_has_arguments_for():
             super().__init__()
 
     main, create = pair("dqn", model={"type": "test_model_shapes_own"})
-    complete_model(main, create)
+    main = completed(main, create)
     assert main.policy.model == {"type": "test_model_shapes_own", "obs_shape": 4}
 
 
@@ -142,10 +148,10 @@ class Photos(gymnasium.Env):
 def test_the_wrapper_that_a_message_names_gives_the_shape(env, shape):
     main, create = pair("dqn", env)
     with pytest.raises(ConfigError) as error:
-        complete_model(main, create)
+        main = completed(main, create)
         create_model({"type": "dqn", **main.policy.pop("model")})
     main.env.wrappers = re.findall(r"env\.wrappers = \['([\w.:]+)'\]", str(error.value))
-    complete_model(main, create)
+    main = completed(main, create)
     assert len(main.env.wrappers) == 1 and main.policy.model.obs_shape == shape
 
 
@@ -153,9 +159,9 @@ def test_the_setting_that_a_message_names_turns_images():
     main, create = pair("dqn", Photos)
     main.env.env = main.env.pop("env_id")
     with pytest.raises(ConfigError, match=r"env\.channels_first = True"):
-        complete_model(main, create)
+        main = completed(main, create)
     main.env.channels_first = True
-    complete_model(main, create)
+    main = completed(main, create)
     assert main.policy.model.obs_shape == [3, 40, 50]
 
 
@@ -210,7 +216,7 @@ def test_parallel_runs():
 def test_branches_are_those_of_the_env_unless_they_are_given(given, expected):
     main, create = pair("bdq", "Pendulum-v1", model=given)
     main.env.act_bins = 7
-    complete_model(main, create)
+    main = completed(main, create)
     assert (main.policy.model.num_branches, main.policy.model.action_bins_per_branch) == expected
 
 

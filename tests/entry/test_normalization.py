@@ -92,8 +92,8 @@ def test_a_checkpoint_has_the_statistics_of_all_that_was_collected(policy_type, 
 
 
 @pytest.mark.differs(
-    "each env normalizes by statistics of its own, those of the evaluator begin from nothing, and none are saved",
-    "the collector envs share theirs, evaluations use them frozen, checkpoints keep them",
+    "normalizes each env by its own statistics, evaluations from nothing, and saves none",
+    "shares them among collector envs, uses them frozen in evaluations, and saves them in checkpoints",
 )
 def test_evaluations_use_the_statistics_of_collecting_and_add_nothing(monkeypatch):
     given, load = [], BaseEnvManager.load_normalization
@@ -239,6 +239,7 @@ def test_another_way_to_normalize_is_refused(wrong):
         train("dqn", Far, iterations=1, normalize=wrong, **QUICK)
 
 
+@pytest.mark.guarantees("resume")
 @pytest.mark.parametrize("manager", ["base", "subprocess"])
 def test_a_run_that_normalizes_and_resumes_has_the_same_bits(manager):
     how = {"normalize": True, "env_manager": manager, "num_envs": 2, "eval_episodes": 1}

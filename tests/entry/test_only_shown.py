@@ -74,6 +74,7 @@ def assert_ended(iterations: int = 12) -> None:
         assert json.load(file)["train_iter"] >= iterations
 
 
+@pytest.mark.guarantees("logs")
 @pytest.mark.parametrize("manager", ["base", "subprocess"])
 def test_an_env_that_cannot_be_shown_is_trained_in(manager: str, caplog: pytest.LogCaptureFixture) -> None:
     train(ShyEnv, manager)
@@ -93,11 +94,6 @@ def test_an_error_of_such_an_env_is_still_the_error_that_ends_the_run() -> None:
         train(Wrong)
 
 
-@pytest.mark.differs(
-    "An env without one of its three spaces cannot be used.",
-    "It can: a space that is only shown is left out, with a warning. Without `action_space` there are no random "
-    "actions.",
-)
 @pytest.mark.parametrize("name", ["observation_space", "action_space"])
 def test_an_env_that_never_tells_a_space_is_trained_in(name: str, caplog: pytest.LogCaptureFixture) -> None:
     def missing(self: Any) -> Any:
@@ -172,6 +168,7 @@ _OF_THE_SINK = [
 ]
 
 
+@pytest.mark.guarantees("logs")
 def test_a_sink_that_fails_is_told_and_the_others_go_on(failing_sink: str, caplog: pytest.LogCaptureFixture) -> None:
     main, create = pair(env={"stop_value": 1e9})
     main.update(logger={"sinks": [failing_sink, "tensorboard"]}, run_state={"every_iter": 3})
@@ -183,9 +180,8 @@ def test_a_sink_that_fails_is_told_and_the_others_go_on(failing_sink: str, caplo
 
 
 @pytest.mark.differs(
-    "an entry that TensorBoard refuses ends the run",
-    "one warning tells of it, and the run goes on; so it is with every sink, text log and progress line that fails, "
-    "and with envs, policies and models whose `__repr__` or `info` raises",
+    "ends a run, or makes it wait forever, if TensorBoard or a log cannot be written",
+    "warns once and goes on without",
 )
 def test_a_tensorboard_writer_that_fails_is_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -216,6 +212,7 @@ def test_a_foreign_writer_that_fails_is_told_once_by_each_worker(caplog: pytest.
     assert warned(caplog) == ["writing the log of learner fails with RuntimeError: no add_scalar"]
 
 
+@pytest.mark.guarantees("logs")
 def test_text_logs_and_records_that_cannot_be_written_later_are_told(caplog: pytest.LogCaptureFixture) -> None:
     class Spoiling(TinyEnv):
         """Puts folders in the places of the log files, in the middle of the run."""
@@ -235,9 +232,9 @@ def test_text_logs_and_records_that_cannot_be_written_later_are_told(caplog: pyt
     assert sorted({message.split(" fails with ")[0].rsplit("/")[-1] for message in warned(caplog)}) == [
         "eval.jsonl",
         "learner_logger.txt",
+        "writing metrics to jsonl",
     ]
-    assert len(warned(caplog)) == 2
-    assert sum("metrics are not written to jsonl" in message for message in caplog.messages) == 1
+    assert len(warned(caplog)) == 3
 
 
 def test_a_folder_that_cannot_be_written_at_the_beginning_is_an_error() -> None:
@@ -249,6 +246,7 @@ def test_a_folder_that_cannot_be_written_at_the_beginning_is_an_error() -> None:
         serial_pipeline((main, create), env_setting=[TinyEnv, [{}] * 2, [{}] * 2])
 
 
+@pytest.mark.guarantees("logs")
 def test_a_standard_error_that_is_closed_does_not_end_a_run(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +276,7 @@ def test_what_a_policy_logs_that_is_no_number_is_left_out(caplog: pytest.LogCapt
     assert len(warned(caplog)) == 2  # of TensorBoard, and of the value
 
 
+@pytest.mark.guarantees("logs")
 def test_a_parallel_run_goes_on_without_its_sink_and_the_text_of_its_envs(
     failing_sink: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

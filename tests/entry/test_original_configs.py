@@ -15,6 +15,7 @@ def a_run(seed, env_steps, reached=True):
     return {"policy": "dqn", "seed": seed, "env_steps": env_steps, "reached": reached}
 
 
+@pytest.mark.guarantees("interfaces")
 @pytest.mark.parametrize("policy", TASKS)
 def test_each_task_compiles_with_its_own_settings(policy):
     main, create = (EasyDict(config) for config in configs(policy))

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from ding.entry import train
+from ding.entry import evaluate_run, train
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
-from ding.entry.trained import evaluate_run
 from ding.entry.training import Training
 from ding.utils import MODEL_REGISTRY
 from ding.utils.config_helper import ConfigError
@@ -132,7 +131,7 @@ def test_each_family_of_policies_trains_what_the_guide_asks_of_a_network(policy,
     settings = {"learning_starts": 0} if policy in ("sac", "ddpg", "td3", "d4pg", "discrete_sac") else {}
     training = train(policy, env, model=(network, arguments), folder="run", **FEW, **settings)
     assert training.result["train_iter"] >= 1
-    assert isinstance(training._load().policy.policy._model, network)
+    assert isinstance(training.policy._model, network)
 
 
 class ColumnOfValues(ActorCritic):
@@ -258,7 +257,7 @@ def test_classes_and_functions_are_saved_by_name_and_found_again(model, settings
     loaded = Training.load("run")
     kind = loaded.config[0].policy.model.type
     assert isinstance(kind, str) or list(kind) == ["__reference__"]
-    assert loaded._load().policy.policy._model.layers[0].out_features == width
+    assert loaded.policy._model.layers[0].out_features == width
     assert loaded.evaluate(1).returns == training.evaluate(1).returns == evaluate_run("run", 1).returns
 
 
@@ -325,7 +324,6 @@ def makes_nothing(obs_shape):
 @pytest.mark.parametrize(
     ("policy", "env", "model", "settings", "error", "word"),
     [
-        ("dqn", "CartPole-v1", lambda obs_shape: None, {}, ConfigError, "top level"),
         ("dqn", "CartPole-v1", 3, {}, TypeError, "nn.Module"),
         ("dqn", "CartPole-v1", makes_nothing, {}, ConfigError, "must make an nn.Module"),
         ("dqn", "CartPole-v1", Bare, {}, TypeError, "Bare returned Tensor"),
@@ -346,7 +344,7 @@ def test_a_network_that_does_not_fit_is_refused(policy, env, model, settings, er
 
 def test_values_for_the_policys_own_network_may_be_a_dict():
     training = train("dqn", "CartPole-v1", model={"encoder_hidden_size_list": [5]}, **FEW)
-    assert training._load().policy.policy._model.encoder.output_size == 5
+    assert training.policy._model.encoder.output_size == 5
 
 
 @pytest.mark.slow

@@ -25,10 +25,10 @@ from ding.config.config import compile_config_parallel
 from ding.config.save import save_packed_config
 from ding.entry import parallel_entry, parallel_pipeline, parallel_run, serial_pipeline
 from ding.entry.cli_commands import show_states
+from ding.entry.experiment import with_command_mode
 from ding.entry.parallel_entry import launch_collector, launch_coordinator, launch_learner
 from ding.entry.parallel_run import ParallelRun, make_workers, run_parallel
-from ding.entry.pipeline import with_command_mode
-from ding.entry.progress import ParallelProgressLine
+from ding.entry.progress import ProgressLine
 from ding.entry.run_folder import append_record
 from ding.entry.worker_process import WorkerDied, WorkerProcess
 from ding.utils.config_helper import ConfigError
@@ -73,7 +73,8 @@ def _nothing_is_left():
 
 
 def leftovers():
-    return set(multiprocessing.active_children()), set(threading.enumerate()), in_shared_memory()
+    threads = {thread for thread in threading.enumerate() if thread.name != "process-starter"}  # it stays, one for all
+    return set(multiprocessing.active_children()), threads, in_shared_memory()
 
 
 def exists(pid):
@@ -120,7 +121,10 @@ def of_thirty(request, tmp_path_factory):
         ).absolute()
 
 
-@pytest.mark.differs("a run ends only at the stop value", "also at `max_train_iter`, `max_env_step` and `max_seconds`")
+@pytest.mark.differs(
+    "ends a parallel run at the stop value only",
+    "ends it also at `max_train_iter`, `max_env_step` and `max_seconds`",
+)
 def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(of_thirty):
     outcome, exp = of_thirty
     assert (outcome.stop, outcome.progress.train_iter, result(exp)["train_iter"]) == (False, 30, 30)
@@ -130,8 +134,8 @@ def test_the_learner_ends_at_max_train_iter_and_its_last_weights_are_evaluated(o
 
 
 @pytest.mark.differs(
-    "parallel runs keep no best checkpoint",
-    "`ckpt_best.pth.tar` has the very weights of the best evaluation",
+    "keeps no best checkpoint of a parallel run",
+    "keeps the weights of the best evaluation in `ckpt_best.pth.tar`",
 )
 def test_the_weights_of_the_best_evaluation_are_kept(of_thirty):
     _, exp = of_thirty
@@ -144,8 +148,8 @@ def test_the_weights_of_the_best_evaluation_are_kept(of_thirty):
 
 def test_a_run_leaves_config_logs_checkpoints_and_results(of_thirty):
     _, exp = of_thirty
-    files = {"README.md", "ckpt", "eval.jsonl", "log", "metrics", "metrics.jsonl", "result.json", "result.pkl"}
-    assert set(os.listdir(exp)) - {"data", "policy"} == files | {"run_state", "total_config.py"}
+    files = {"ckpt", "eval.jsonl", "log", "metrics", "metrics.jsonl", "result.json", "result.pkl"}
+    assert set(os.listdir(exp)) - {"data", "policy"} == files | {"run_state", "total_config.json", "total_config.py"}
     assert sorted(os.listdir(exp / "metrics")) == ["evaluator.csv", "learner.csv"]
     assert not (exp / "data").exists() or os.listdir(exp / "data") == []
 
@@ -161,8 +165,8 @@ def test_weights_that_have_replaced_the_evaluated_ones_are_not_kept_as_the_best(
     monkeypatch.setattr(ParallelRun, "_record", replaced)
     run_parallel(triple("local"), seed=0, max_train_iter=5, enable_total_log=True, max_seconds=DEADLINE_S)
     assert len(evaluations()) >= 2 and not os.path.exists("exp/ckpt/ckpt_best.pth.tar")
-    text = "those of iteration 999 have replaced those of 0"
-    assert text in Path("exp/log/coordinator_logger.txt").read_text()
+    log = Path("exp/log/coordinator_logger.txt").read_text()
+    assert re.search(r"those of iteration 999 have replaced those of \d", log)
 
 
 def test_two_players_train_with_workers_of_the_type_local():
@@ -212,11 +216,6 @@ def test_folders_may_be_nested_and_a_second_run_takes_another():
     assert result("a/b/exp")["stop"] is result(second.cfg.main.exp_name)["stop"] is True
 
 
-@pytest.mark.differs(
-    "`parallel_pipeline` picks ports when it compiles its config and binds them later, when another process may have "
-    "taken them",
-    "its workers listen on free ports and report them",
-)
 @pytest.mark.slow
 def test_two_runs_at_once_do_not_clash():
     code = """
@@ -254,8 +253,8 @@ def test_a_full_disk_of_the_evaluation_record_does_not_end_the_run(monkeypatch):
 
 
 @pytest.mark.differs(
-    "an exception in an env, a policy or the learner ends a thread, and the run waits forever",
-    "`parallel_pipeline` raises it with the worker's traceback",
+    "waits forever after an exception in an env, a policy, the learner or the coordinator's threads",
+    "raises it in `parallel_pipeline` with the worker's traceback",
 )
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
 @pytest.mark.parametrize(
@@ -272,7 +271,7 @@ def test_an_exception_in_a_worker_ends_the_run_with_its_traceback(comm, changes,
         parallel_pipeline(triple(comm, **changes), seed=0, max_seconds=DEADLINE_S)
 
 
-@pytest.mark.differs("a worker that dies hangs the run", "it is started again, three times at most")
+@pytest.mark.differs("hangs if a worker dies or cannot be reached", "starts it again, three times at most")
 @pytest.mark.parametrize("mode", ["collect", "learn"])
 def test_a_worker_that_is_killed_is_started_again_and_the_run_goes_on(mode):
     configs = triple(policy__fail_in=mode, policy__fail_how="kill", policy__fail_once=os.path.abspath("failed"))
@@ -325,8 +324,8 @@ def test_an_env_that_hangs_does_not_hold_up_the_end(monkeypatch):
 
 
 @pytest.mark.differs(
-    "a learner or an env that hangs at the end of a run is waited for without a limit",
-    "its worker is killed after 8 s and named; a checkpoint that is being written is waited for",
+    "waits without a limit for workers at the end of a run",
+    "kills one that hangs after 8 s, and names it",
 )
 @pytest.mark.parametrize("comm", ["flask_fs", "local"])
 def test_a_learner_that_hangs_does_not_hold_up_the_end_and_is_named(comm, monkeypatch, caplog):
@@ -352,27 +351,6 @@ def test_a_learner_that_hangs_does_not_hold_up_the_end_and_is_named(comm, monkey
             thread.join(DEADLINE_S)
 
 
-def test_a_fork_server_that_is_killed_is_replaced_and_the_run_goes_on(monkeypatch, caplog):
-    wait_for, ended = parallel_run.ParallelRun.wait, []
-
-    def wait(run, deadline):
-        [server] = [child for child in multiprocessing.active_children() if child.name == "fork_server_learner0"]
-        server.kill()
-        while not run.coordinator.supervisor.restarts or run.coordinator.progress().train_iter < 5:
-            assert not run.coordinator.wait(0.01), run.coordinator.failure
-        ended.append(run.coordinator.supervisor.restarts)
-        return wait_for(run, deadline)
-
-    monkeypatch.setattr(parallel_run.ParallelRun, "wait", wait)
-    outcome = run_parallel(triple(), seed=0, max_train_iter=30, max_seconds=DEADLINE_S)
-    assert outcome.progress.train_iter == 30 and ended == [{"learner0": 1}]
-    assert "exp: learner learner0 is gone: the fork server of learner0 was ended by SIGKILL" in caplog.messages
-
-
-@pytest.mark.differs(
-    "a worker that dies before it has started hangs the parent",
-    "its traceback, or its signal, is raised",
-)
 def test_a_worker_that_cannot_start_says_why():
     main, create, system = triple()
     create.comm_collector.import_names = ["no_such_module_anywhere"]
@@ -381,8 +359,8 @@ def test_a_worker_that_cannot_start_says_why():
 
 
 @pytest.mark.differs(
-    "a spawned worker imports a main module that trains without a guard, and trains again",
-    "it is refused, and told what to do",
+    "trains again in each spawned worker if the main module has no guard",
+    "refuses, and says what to do",
 )
 @pytest.mark.slow
 def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_in_each_worker():
@@ -400,7 +378,7 @@ def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_
         check=False,
     )
     assert 'put the call into a block `if __name__ == "__main__":`' in done.stderr
-    told = r"WorkerDied: the fork server of \w+ has ended with exit code 1, before \w+ had started: see its output"
+    told = r"WorkerDied: the process of \w+ has ended with exit code 1 before it had started: see its output"
     assert re.search(told, done.stderr) and sorted(os.listdir()) == ["exp", "main.py"]
 
 
@@ -412,10 +390,6 @@ def test_a_worker_that_takes_too_long_to_start_is_named(monkeypatch):
         parallel_pipeline(triple(), seed=0)
 
 
-@pytest.mark.differs(
-    "servers listen at all interfaces, and obey the first caller",
-    "at 127.0.0.1; elsewhere a token is required",
-)
 def test_servers_for_other_machines_need_a_token(monkeypatch):
     for name in ("DING_TOKEN", "DING_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
@@ -425,10 +399,6 @@ def test_servers_for_other_machines_need_a_token(monkeypatch):
         parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
 
 
-@pytest.mark.differs(
-    "workers of a run obey any user of the machine",
-    "each run draws a token, which no argument, variable or file shows",
-)
 def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch):
     for name in ("DING_TOKEN", "DING_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
@@ -440,7 +410,7 @@ def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch
     try:
         workers.start()
         connector.start()
-        token = cfg.system.coordinator.run_token.key
+        token = cfg.system.coordinator.run_token.secret
         assert len(token) == 64
         for name in ("learner0", "collector0"):
             worker = cfg.system[name]
@@ -453,13 +423,13 @@ def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch
         children = psutil.Process().children(recursive=True)
         assert len(children) >= 3
         for child in children:
-            assert not any(token.decode() in text for text in [*child.cmdline(), *child.environ().values()])
-        assert not [path for path in Path().rglob("*") if path.is_file() and token in path.read_bytes()]
+            assert not any(token in text for text in [*child.cmdline(), *child.environ().values()])
+        assert not [path for path in Path().rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
     finally:
         connector.close()
         workers.end()
     other = make_workers(cfg.system)
-    assert cfg.system.coordinator.run_token.key != token
+    assert cfg.system.coordinator.run_token.secret != token
     other.end()
 
 
@@ -499,7 +469,6 @@ def test_limits_are_positive_numbers(limit, value):
 def test_a_learner_of_several_ranks_is_refused():
     with pytest.raises(ConfigError, match="learner_gpu_num = 2 is not allowed here"):
         parallel_pipeline(triple(system={"learner_gpu_num": 2}), seed=0)
-    assert os.listdir() == []
 
 
 def test_workers_in_this_process_and_in_others_do_not_mix():
@@ -517,10 +486,8 @@ def test_several_threads_in_a_forked_process_are_refused():
 
 
 @pytest.mark.differs(
-    "folders of samples and weights are made one level deep, each by one worker, and errors are ignored: in a fresh "
-    "folder no sample can be written, and the run waits forever",
-    "`parallel_pipeline` makes them, with parents, before anything starts, and so does each worker; what goes wrong "
-    "is raised",
+    "makes the folders of samples and weights one level deep and ignores errors, so that a run may wait forever",
+    "makes them with parents before anything starts",
 )
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(monkeypatch):
     Path("file").write_text("")
@@ -574,6 +541,7 @@ def endless_run():
     return run, [int(pid) for pid in words[1:]]
 
 
+@pytest.mark.guarantees("signals")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_everything_with_status_130(signum):
     run, pids = endless_run()
@@ -585,8 +553,8 @@ def test_a_signal_ends_everything_with_status_130(signum):
 
 
 @pytest.mark.differs(
-    "an interrupted parallel run restarts",
-    "`--resume` continues with its counters, buffers and newest weights, and says that this is not exact",
+    "begins an interrupted parallel run anew",
+    "continues with its counters, buffers and newest weights, not bit by bit (`--resume`)",
 )
 @pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(caplog, monkeypatch):
@@ -594,9 +562,7 @@ def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(capl
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=DEADLINE_S)
     saved, shown = StateFolder("exp/run_state").about(), []
-    monkeypatch.setattr(
-        ParallelProgressLine, "finish", lambda self, *args, **kwargs: shown.append(self.env_steps_before)
-    )
+    monkeypatch.setattr(ProgressLine, "finish", lambda self, *args, **kwargs: shown.append(self.env_steps_before))
     assert saved["reason"] == "end"
     before, limits = evaluations(), {"max_seconds": DEADLINE_S, "max_env_step": 3000}
     outcome = run_parallel(triple(), seed=0, resume=True, **limits)
@@ -677,11 +643,11 @@ def test_evaluations_after_the_state_that_a_run_resumes_from_are_cut_off(interru
     ids=lambda value: next(iter(value)).rpartition("__")[2] if isinstance(value, dict) else "",
 )
 def test_a_run_resumes_with_its_own_config_only(changes, told, interrupted, monkeypatch):
-    before = Path("exp/total_config.py").read_text()
+    before = Path("exp/total_config.json").read_text()
     monkeypatch.setattr(parallel_run, "make_workers", lambda *args: pytest.fail("workers are made"))
     with pytest.raises(ConfigError, match=f"the state in exp/run_state has another config: {told}; make them equal"):
         run_parallel(triple("local", **changes), seed=0, resume=True)
-    assert Path("exp/total_config.py").read_text() == before and os.listdir() == ["exp"]
+    assert Path("exp/total_config.json").read_text() == before and os.listdir() == ["exp"]
 
 
 def test_a_run_resumes_with_other_budgets_and_more_collectors(interrupted):
@@ -719,14 +685,11 @@ def serial_pair():
     return main, {key: value for key, value in create.items() if key in ("env", "env_manager", "policy")}
 
 
-@pytest.mark.differs(
-    "two parallel runs in one folder mix their results and delete each other's samples",
-    "the second is refused, as are two serial runs",
-)
+@pytest.mark.differs("mixes two runs in one folder", "refuses the second")
 def test_a_folder_in_which_another_run_trains_is_refused():
     first, _ = endless_run()
     main, create, _ = triple()
-    config = os.stat("exp/total_config.py").st_mtime_ns
+    config = os.stat("exp/total_config.json").st_mtime_ns
     again = [
         lambda: run_parallel(triple(), seed=0, resume=True),
         lambda: run_parallel(triple(policy__learn__resume_training=True), seed=0),
@@ -739,10 +702,10 @@ def test_a_folder_in_which_another_run_trains_is_refused():
         with pytest.raises(StateError, match="another process uses exp .*end it first, or choose another exp_name"):
             begin()
     assert first.poll() is None and os.listdir() == ["exp"]
-    assert os.stat("exp/total_config.py").st_mtime_ns == config
+    assert os.stat("exp/total_config.json").st_mtime_ns == config
 
 
-@pytest.mark.differs("workers outlive a parent that is killed", "they end with it")
+@pytest.mark.differs("leaves workers running when their parent is killed", "ends them with it")
 def test_workers_die_with_the_process_that_started_them():
     run, pids = endless_run()
     watched = [os.pidfd_open(pid) for pid in pids]
@@ -807,8 +770,8 @@ def test_a_crew_that_is_not_started_closes():
 
 
 @pytest.mark.differs(
-    "`launch_coordinator` without handles is a `TypeError`",
-    "workers are then those at the addresses in the config",
+    "fails in `launch_coordinator` without handles",
+    "connects to the workers at the addresses in the config",
 )
 def test_a_coordinator_finds_workers_that_were_started_at_the_addresses_of_the_config():
     cfg = compiled(env__stop_value=1)
@@ -837,10 +800,6 @@ def hanging():
     HangingEnv.go_on.clear()
 
 
-@pytest.mark.differs(
-    "a worker in a thread of the coordinator's process that hangs hangs the run",
-    "it is left to itself, and another takes its place, `max_restarts` times",
-)
 def test_a_worker_in_a_thread_that_hangs_is_left_to_itself_and_another_takes_its_place(hanging, caplog):
     outcome = run_parallel(hanging(2), seed=0, enable_total_log=True, max_seconds=DEADLINE_S)
     assert outcome.stop and outcome.progress.best_return == 7.5
@@ -877,4 +836,4 @@ def test_a_worker_that_is_launched_gets_the_token_in_its_config(monkeypatch):
     launch_learner(0, {"port": 0})
     monkeypatch.setenv("DING_TOKEN", "a-secret")
     assert launch_learner(0, {"port": 0})[1:] == ("start", "close")
-    assert "run_token" not in plans[0].config and plans[1].config.run_token.key == b"a-secret"
+    assert "run_token" not in plans[0].config and plans[1].config.run_token.secret == "a-secret"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 
 import pytest
 
@@ -32,7 +31,6 @@ class SeenSink(MetricSink):
     def write(self, records):
         if self._settings.get("fails"):
             raise ZeroDivisionError("the sink was told to fail")
-        self._settings.get("gate", lambda: None)()
         self._note(f"write {len(records)}")
 
     def close(self):
@@ -75,7 +73,6 @@ def averages(*iterations):
 
 def test_each_row_has_its_worker_and_its_position(make):
     metrics = make()
-    metrics.start()
     metrics.add_evaluation(finish_info(True, train_iter=[3, 5], reward_mean=1.5), env_step=40)
     metrics.add_averages(averages(0, 100), env_step=50)
     metrics.close()
@@ -97,7 +94,6 @@ def test_each_row_has_its_worker_and_its_position(make):
 
 def test_iterations_that_a_restarted_learner_trains_again_are_not_written_again(make):
     metrics = make()
-    metrics.start()
     for iterations in ((0, 100), (100, 200), (0, 300)):
         metrics.add_averages(averages(*iterations), env_step=1)
     metrics.close()
@@ -115,48 +111,21 @@ def test_sinks_close_once_also_if_nothing_was_started(make):
 
 def test_a_resumed_run_removes_the_rows_after_its_state(make):
     first = make()
-    first.start()
     first.add_averages(averages(0, 100), env_step=1)
     state = unpack(pack(first.state_dict()))
     first.add_averages(averages(200), env_step=2)
     first.close()
     assert len(records()) == 3
     second = make()
-    assert second.load_state_dict(state) == []
+    second.load_state_dict(state)
     assert second.state_dict() == state
-    second.start()
     second.add_averages(averages(100, 200), env_step=3)
     second.close()
     assert [(record["train_iter"], record["env_step"]) for record in records()] == [(0, 1), (100, 1), (200, 3)]
 
 
-def test_before_the_first_row_there_is_no_state(make):
-    assert make().state_dict() == {} and make().load_state_dict({}) == []
-
-
-def test_a_sink_that_does_not_answer_delays_neither_rows_nor_states(make, monkeypatch):
-    gate, waiting = threading.Event(), threading.Event()
-
-    def wait():
-        waiting.set()
-        gate.wait()
-
-    monkeypatch.setattr("ding.entry.parallel_run._STATE_TIMEOUT_S", 0.01)
-    metrics = make(gate=wait)
-    metrics.start()
-    metrics.add_averages(averages(0), env_step=1)
-    assert metrics.state_dict() == {}  # without a wait for further rows
-    assert waiting.wait(DEADLINE_S)
-    metrics.add_averages(averages(1), env_step=1)
-    assert metrics.state_dict() == {}
-    gate.set()
-    metrics.close()
-    assert [record["train_iter"] for record in records()] == [0, 1]
-
-
 def test_an_exception_in_a_sink_is_told_once(make, caplog):
     metrics = make(fails=True)
-    metrics.start()
     metrics.add_averages(averages(0), env_step=1)
     metrics.state_dict()
     metrics.add_averages(averages(1), env_step=1)

@@ -84,11 +84,13 @@ def are_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> b
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.guarantees("randomness")
 @pytest.mark.parametrize("policy", SETTINGS)
 def test_an_env_that_seeds_the_process_changes_nothing(policy: str) -> None:
     assert are_equal(weights(policy, Walk, folder="a"), weights(policy, SeedingWalk, folder="b"))
 
 
+@pytest.mark.guarantees("randomness")
 def test_random_episodes_in_an_env_that_seeds_numpy_differ() -> None:
     own = {"nstep": 1, "model": {"obs_shape": 2, "action_shape": 2}}
     policy = DQNPolicy(deep_merge_dicts(DQNPolicy.default_config(), own))
@@ -98,7 +100,8 @@ def test_random_episodes_in_an_env_that_seeds_numpy_differ() -> None:
     assert len({tuple(actions[i : i + 8]) for i in range(0, 160, 8)}) >= 17
 
 
-@pytest.mark.differs("two trainings in threads of a process disturb each other", "each has generators of its own")
+@pytest.mark.guarantees("randomness")
+@pytest.mark.differs("lets two trainings in threads of a process disturb each other", "gives each its own generators")
 def test_trainings_in_threads_are_those_that_run_alone() -> None:
     jobs = [("dqn", Walk, 0), ("rainbow", Walk, 1), ("dqn", SeedingWalk, 2), ("ppo", Walk, 0)]
     alone = [weights(*job, folder=f"alone{i}") for i, job in enumerate(jobs)]
@@ -107,6 +110,7 @@ def test_trainings_in_threads_are_those_that_run_alone() -> None:
     assert [are_equal(one, other.result()) for one, other in zip(alone, together, strict=True)] == [True] * len(jobs)
 
 
+@pytest.mark.guarantees("randomness")
 def test_a_new_seed_begins_anew_and_each_owner_draws_its_own() -> None:
     drawn = []
     for seed in (0, 0, 1):

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from ding import train
 from ding.config import compile_config, compile_config_parallel
 from ding.entry.cli import cli
-from ding.entry.pipeline import with_command_mode
+from ding.entry.experiment import with_command_mode
 from ding.entry.recipes import FOLDER, MEASURED, all_recipes, find_recipe, recipe_named
 from ding.utils.config_helper import ConfigError
 

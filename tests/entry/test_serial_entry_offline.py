@@ -53,7 +53,7 @@ def test_each_epoch_goes_through_the_data_once_in_another_order():
     assert sorted(first) == sorted(second) == list(range(10)) and first != second
 
 
-@pytest.mark.differs("`serial_pipeline_offline` ignores `env_setting`", "it plays in these envs")
+@pytest.mark.differs("ignores `env_setting` in `serial_pipeline_offline`", "uses it")
 def test_only_evaluator_envs_are_made():
     serial_pipeline_offline(config(), env_setting=[TinyEnv, None, setting()[2]])
     assert {env.role for env in TinyEnv.made} == {"evaluator"}
@@ -95,6 +95,18 @@ def test_it_goes_on_with_the_default_data_type():
     os.rename("exp", "first")
     train(4)
     assert resumed == SEEN and len(SEEN) == 4
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 6, 8])
+def test_a_run_that_resumes_within_or_between_epochs_has_the_batches_of_a_whole_one(cut, monkeypatch):
+    ends = []
+    monkeypatch.setattr(DQNPolicy, "end_epoch", lambda self: ends.append(len(SEEN)))
+    serial_pipeline_offline(config(3), env_setting=setting(), max_train_iter=cut)
+    serial_pipeline_offline(config(3), env_setting=setting(), resume=True)
+    resumed, SEEN[:] = SEEN.copy(), []
+    os.rename("exp", "first")
+    serial_pipeline_offline(config(3), env_setting=setting())
+    assert resumed == SEEN and len(SEEN) == 9 and ends == [3, 6, 9] * 2
 
 
 def test_real_valued_actions_are_no_choices():
@@ -146,10 +158,6 @@ def test_behaviour_cloning_needs_observations_and_actions_only():
     serial_pipeline_bc((main, create), 0, "other.pkl", max_iter=1, env_setting=setting())
 
 
-@pytest.mark.differs(
-    "offline training that ends before an evaluation was due fails with an unbound variable",
-    "it evaluates at its end",
-)
 def test_a_run_without_an_evaluation_is_evaluated_at_its_end():
     policy, stop = serial_pipeline_offline(
         config(eval={"evaluator": {"eval_freq": 1000}}), env_setting=setting(), max_train_iter=2
@@ -192,10 +200,6 @@ def test_a_policy_may_ask_for_the_statistics_of_the_data(monkeypatch):
     assert told == ["facts"]
 
 
-@pytest.mark.differs(
-    "statistics of a data set reach envs that read `norm_obs` only, and `eval` does not have them",
-    "also those of the type `gymnasium`; checkpoints have them, and `eval` takes them from there",
-)
 def test_observations_are_scaled_alike_in_the_data_and_in_the_env(monkeypatch):
     data = [{**row, "obs": torch.full((4,), 2.0 + index % 2)} for index, row in enumerate(demonstrations())]
     npz_save([{**row, "next_obs": row["obs"]} for row in data], "demos")
@@ -245,33 +249,6 @@ def test_a_run_on_normalized_data_finds_its_shapes_and_is_used_like_any_other(tm
     np.testing.assert_allclose(scaled_again, [row.tolist() for row in scaled.values()], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("data_type", "in_data", "in_env", "told"),
-    [
-        ("npz", True, True, None),
-        ("npz", False, False, None),
-        ("npz", True, False, "the observations of the env are not normalized: set env.norm_obs"),
-        ("npz", False, True, "those of the data set are not normalized: set policy.collect.normalize_states = True"),
-        ("naive", True, False, "has no effect: a NaiveRLDataset normalizes nothing"),
-    ],
-)
-def test_observations_that_are_normalized_in_one_place_only_are_warned_of(
-    data_type, in_data, in_env, told, monkeypatch
-):
-    warned = []
-    monkeypatch.setattr("ding.entry.serial_entry_offline.one_time_warning", warned.append)
-    main, create = config()
-    if data_type == "npz":
-        npz_save(demonstrations(), "demos")
-        main.policy.collect.update(data_type="npz", data_path="demos_demos.npz")
-    if in_data:
-        main.policy.collect.normalize_states = True
-    if in_env:
-        main.env.norm_obs = {"use_norm": True, "offline_stats": {"use_offline_stats": True}}
-    serial_pipeline_offline((main, create), max_train_iter=1)
-    assert [told in text for text in warned] == ([] if told is None else [True])
-
-
 def test_an_env_that_lacks_the_statistics_says_so():
     main, create = config()
     main.env.env_id, create.env.type = "CartPole-v1", "gymnasium"
@@ -285,10 +262,10 @@ def test_ranks_share_the_batch_and_the_data(monkeypatch):
     for rank in range(2):
         monkeypatch.setattr(serial_entry_offline, "get_world_size", lambda: 2)
         monkeypatch.setattr(serial_entry_offline, "get_rank", lambda rank=rank: rank)
-        loader = serial_entry_offline._loader(list(range(12)), 6, seed=0)
+        loader = serial_entry_offline._loader(list(range(12)), 6, torch.Generator().manual_seed(0))
         parts.append(list(loader))
         with pytest.raises(ConfigError, match="batch_size = 1 cannot be shared by 2 ranks"):
-            serial_entry_offline._loader(list(range(12)), 1, seed=0)
+            serial_entry_offline._loader(list(range(12)), 1, torch.Generator().manual_seed(0))
     assert [[len(batch) for batch in part] for part in parts] == [[3, 3], [3, 3]]
     assert sorted(item for part in parts for batch in part for item in batch) == list(range(12))
 

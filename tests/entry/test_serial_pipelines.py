@@ -125,11 +125,13 @@ def ended(request, tmp_path_factory):
         return Ended(kind, pathlib.Path("exp").absolute(), policy, changed, *left)
 
 
-@pytest.mark.differs("offline training leaves no result", "`eval.jsonl` and `result.pkl` as of `serial_pipeline`")
+@pytest.mark.guarantees("interfaces")
+@pytest.mark.differs("leaves no result of offline training", "writes `eval.jsonl` and `result.pkl`")
 def test_a_run_leaves_config_logs_checkpoints_evaluations_and_result(ended):
     exp = ended.exp
-    files = {"README.md", "ckpt", "eval.jsonl", "formatted_total_config.py", "log", "metrics", "metrics.jsonl"}
-    assert set(os.listdir(exp)) == files | {"result.json", "result.pkl", "run_state", "total_config.py"}
+    configs = {f"{name}total_config.{suffix}" for name in ("", "formatted_") for suffix in ("json", "py")}
+    files = {"ckpt", "eval.jsonl", "log", "metrics", "metrics.jsonl", "result.json", "result.pkl", "run_state"}
+    assert set(os.listdir(exp)) == files | configs
     assert {"ckpt_best.pth.tar", "iteration_12.pth.tar"} <= set(os.listdir(exp / "ckpt"))
     assert tuple(sorted(os.listdir(exp / "log"))) == ended.kind.logs
     assert any(name.startswith("events.out") for name in os.listdir(exp / "log/serial"))
@@ -148,12 +150,12 @@ def test_the_inputs_are_not_changed_and_a_command_type_stays(ended):
     assert read_config(str(ended.exp / "formatted_total_config.py"))[1].policy.type == kind_of_policy
 
 
-@pytest.mark.differs("envs and writer are left to destructors", "closed however the run ends")
+@pytest.mark.differs("leaves envs and writers to their destructors", "closes them however a run ends")
 def test_everything_is_closed_after_a_run(ended):
     assert (ended.threads, ended.files, ended.open_envs) == (set(), set(), [])
 
 
-@pytest.mark.differs("`max_train_iter` is overshot", "exact")
+@pytest.mark.differs("exceeds `max_train_iter`", "stops exactly there")
 @pytest.mark.parametrize("kind", EXACT.values(), ids=EXACT)
 def test_training_stops_exactly_at_max_train_iter(kind):
     for limit in (1, 5):
@@ -169,7 +171,8 @@ def test_the_run_stops_at_the_stop_value_but_never_before_training(kind):
     assert [line["train_iter"] for line in evaluations()] == kind.stops
 
 
-@pytest.mark.differs("the order of the data does not depend on the seed alone", "equal seeds give equal runs")
+@pytest.mark.guarantees("equal-bits")
+@pytest.mark.differs("orders data by more than the seed", "repeats a run bit by bit with the same seed")
 @each_kind
 def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(kind):
     def once(exp, seed):
@@ -186,7 +189,7 @@ def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(kind):
     assert not all(torch.equal(model[key], other_model[key]) for key in model)
 
 
-@pytest.mark.differs("`serial_pipeline_bc` fails for a config path", "it reads the file")
+@pytest.mark.differs("fails in `serial_pipeline_bc` on the path of a config", "reads the file")
 @each_kind
 def test_a_config_file_is_enough_and_its_formatted_copy_trains_again_alike(kind, tmp_path):
     main, create = kind.pair()
@@ -223,6 +226,7 @@ def test_a_run_goes_on_from_a_checkpoint_in_the_same_folder(kind):
     assert result()["env_step"] > env_step or env_step == 0
 
 
+@pytest.mark.guarantees("resume")
 @each_kind
 def test_a_run_that_resumes_ends_as_if_it_had_not_been_interrupted(kind):
     def train(exp, *limits):
@@ -247,7 +251,6 @@ def test_a_strict_config_is_refused_before_anything_is_made(kind):
     assert TinyEnv.made == [] and not os.path.exists("exp")
 
 
-@pytest.mark.differs("every rank writes the result of an on-policy run", "rank 0 does")
 @each_kind
 def test_only_rank_0_writes_the_result(kind, monkeypatch):
     monkeypatch.setattr("ding.entry.serial_run.get_rank", lambda: 1)
@@ -255,6 +258,7 @@ def test_only_rank_0_writes_the_result(kind, monkeypatch):
     assert not {"result.pkl", "eval.jsonl"} & set(os.listdir("exp"))
 
 
+@pytest.mark.guarantees("signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @each_kind
 def test_a_signal_saves_a_checkpoint_closes_everything_and_exits_with_130(kind, number):
@@ -282,8 +286,8 @@ def test_a_nan_observation_stops_the_run_with_its_message_and_a_checkpoint(kind)
 
 
 @pytest.mark.differs(
-    "a model that does not fit the env fails inside torch",
-    "refused before training, both sides named",
+    "fails inside torch if a model does not fit the env",
+    "refuses it before training, and names both shapes",
 )
 @each_kind
 def test_a_model_that_does_not_fit_the_env_is_refused_before_training(kind):
@@ -298,7 +302,7 @@ def test_a_model_that_does_not_fit_the_env_is_refused_before_training(kind):
 
 @each_kind
 def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(kind, monkeypatch):
-    monkeypatch.setattr("ding.entry.checks.get_world_size", lambda: 2)
+    monkeypatch.setattr("ding.entry.experiment.get_world_size", lambda: 2)
     with pytest.raises(ConfigError, match="policy.multi_gpu = False is not allowed on 2 ranks"):
         kind.train(kind.pair(), env_setting=setting(), max_train_iter=1)
     assert TinyEnv.made == []

@@ -12,7 +12,7 @@ import pytest
 from easydict import EasyDict
 
 from ding.entry.supervisor import CREATE, Backend, ProcessBackend, Supervisor, ThreadBackend
-from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess, later_seed
+from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess
 from ding.worker.transport.transport import WorkerReleased
 from tests.entry.test_worker_process import serve
 
@@ -100,6 +100,7 @@ def kill(worker):
     os.kill(worker.pid, signal.SIGKILL)
 
 
+@pytest.mark.guarantees("workers")
 def test_a_worker_that_dies_is_started_again_and_told_of(supervise):
     supervisor, run, workers = supervise()
     for life in (1, 2):
@@ -111,6 +112,7 @@ def test_a_worker_that_dies_is_started_again_and_told_of(supervise):
     assert run.told.empty()
 
 
+@pytest.mark.guarantees("workers")
 def test_the_death_after_the_last_restart_is_an_error(supervise):
     _, run, workers = supervise(max_restarts=1)
     kill(workers[0])
@@ -135,39 +137,24 @@ def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
     assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
 
 
-def test_a_fork_server_that_has_ended_is_replaced_and_its_worker_started_again(supervise):
-    supervisor, run, workers = supervise()
-    for life, signum in enumerate((signal.SIGKILL, signal.SIGTERM), 1):
-        server = workers[0].server_pid
-        os.kill(server, signum)
-        told = f"the fork server of c0 was ended by {signum.name}"
-        assert str(run.expect("gone", "collector", "c0")[3]) == told
-        assert run.expect("back", "collector", "c0", "host")[4] == [later_seed(0, life)] * 2
-        assert workers[0].server_pid != server and supervisor.restarts == {"c0": life}
-    kill(workers[0])  # as by the fork server before
-    run.expect("gone", "collector", "c0")
-    assert run.expect("back", "collector", "c0", "host")[4] == [later_seed(0, 3)] * 2
-    assert run.told.empty()
-
-
-def test_a_fork_server_that_cannot_be_replaced_ends_the_run_with_both_reasons(supervise):
+def test_a_worker_that_cannot_be_started_in_a_new_interpreter_ends_the_run(supervise):
     def serve(config, seed, start_event, close_event, report):  # nothing can be pickled in a function
         report(0)
         close_event.wait()
 
     _, run, workers = supervise(names=("c0",), run=serve)
-    os.kill(workers[0].server_pid, signal.SIGKILL)
+    kill(workers[0])
     told = str(run.expect("error")[1])
-    assert told.startswith("the fork server of c0 was ended by SIGKILL; without it c0 cannot restart: ")
     assert "serve" in told and str(run.expect("gone", "collector", "c0")[3]) == told
 
 
-@pytest.mark.parametrize("stopped", ["pid", "server_pid", None])
-def test_a_worker_that_hangs_is_killed_and_started_again(stopped, supervise):
+@pytest.mark.guarantees("workers")
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_worker_that_hangs_is_killed_and_started_again(is_stopped, supervise):
     supervisor, run, workers = supervise()
     pid = workers[0].pid
-    if stopped is not None:
-        os.kill(getattr(workers[0], stopped), signal.SIGSTOP)
+    if is_stopped:
+        os.kill(pid, signal.SIGSTOP)
     assert supervisor.lost("collector", "c0", TimeoutError("its env hangs")) is True
     assert str(run.expect("gone", "collector", "c0")[3]) == "c0 was killed: its env hangs"
     run.expect("back", "collector", "c0")
@@ -215,7 +202,7 @@ def test_a_worker_that_is_dead_already_may_be_lost_too(supervise):
     run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
 
 
-def test_a_loss_of_a_worker_whose_fork_server_hangs_is_told_in_time(supervise, monkeypatch):
+def test_a_loss_of_a_worker_that_does_not_die_is_told_in_time(supervise, monkeypatch):
     monkeypatch.setattr("ding.entry.supervisor._DEATH_S", 0.2)
     supervisor, run, workers = supervise()
     monkeypatch.setattr(workers[0], "kill", lambda: None)
@@ -228,12 +215,13 @@ def test_a_loss_of_a_worker_whose_fork_server_hangs_is_told_in_time(supervise, m
     run.expect("gone", "collector", "c1"), run.expect("back", "collector", "c1")
 
 
-def test_a_worker_that_starts_again_but_never_takes_tasks_is_killed(supervise):
-    def start_once(config, seed, start_event, close_event, report):
-        if seed in (0, 1):  # the first life
-            report(0)
-        close_event.wait()
+def start_once(config, seed, start_event, close_event, report):
+    if seed in (0, 1):  # the first life
+        report(0)
+    close_event.wait()
 
+
+def test_a_worker_that_starts_again_but_never_takes_tasks_is_killed(supervise):
     supervisor, run, workers = supervise(max_restarts=2, run=start_once, start_again_s=0.2)
     kill(workers[0])
     for _ in range(2):
@@ -264,10 +252,6 @@ def test_a_supervisor_that_was_not_started_ends(make):
     make()[0].end()
 
 
-@pytest.mark.differs(
-    "the start of workers is waited for without a limit",
-    "for a limited time; the error names those that are missing",
-)
 def test_who_says_nothing_in_time_is_named(make):
     def start_late(config, seed, start_event, close_event, report):
         if seed == 1:

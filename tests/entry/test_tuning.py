@@ -36,7 +36,7 @@ def test_ranges_and_choices_are_read_from_texts():
 )
 def test_what_is_neither_a_range_nor_choices_is_refused(spec):
     with pytest.raises(ConfigError, match=r"\['nstep'\] = .* is not allowed; it must be .*, with low < high"):
-        tuning._check({"batch_size": [32], "nstep": spec})
+        tuning._suggestion("nstep", spec)
 
 
 def test_on_evaluation_sees_each_evaluation_and_may_end_the_training():
@@ -60,7 +60,7 @@ def test_a_missing_optuna_is_named_with_its_extra(monkeypatch):
         tune("dqn", "CartPole-v1", {"nstep": [1]}, **QUICK)
 
 
-def test_the_plot_has_the_scales_ranges_and_choices_of_the_search(monkeypatch):
+def test_the_plot_has_the_scales_and_choices_of_the_search(monkeypatch):
     figures = pytest.importorskip("matplotlib.figure", reason="needs the extra plot")
     drawn = []
     monkeypatch.setattr(figures.Figure, "savefig", lambda self, *args, **kwargs: drawn.append(self))
@@ -70,9 +70,8 @@ def test_the_plot_has_the_scales_ranges_and_choices_of_the_search(monkeypatch):
     _draw(trials, {"lr": (1e-4, 1e-2, "log"), "size": [64, 32, 128], "gamma": (0.8, 1.0)}, "tuning.png")
     _, rate, size, gamma = drawn[0].axes
     assert [axes.get_xscale() for axes in (rate, size, gamma)] == ["log", "linear", "linear"]
-    assert rate.get_xlim() == (1e-4, 0.02) and gamma.get_xlim() == (0.8, 1.0)
-    assert [label.get_text() for label in size.get_xticklabels()] == ["64", "32", "128"]
-    assert size.lines[0].get_xdata().tolist() == [0, 1]
+    assert list(size.lines[0].get_xdata()) == ["64", "32"]
+    assert gamma.lines[0].get_xdata().tolist() == [0.9, 0.95]
 
 
 @pytest.mark.slow
@@ -102,10 +101,7 @@ class TestWithOptuna:
         assert len({run.compiled.policy.learn.learning_rate for both in runs.values() for run in both}) == 3
         main, create = read_config(found.config)
         assert main.exp_name == "tune_dqn_best"
-        assert main.policy.learn == {
-            "batch_size": best.policy.learn.batch_size,
-            "learning_rate": found.values["learning_rate"],
-        }
+        assert main.policy.learn.learning_rate == found.values["learning_rate"]
         serial_pipeline((main, create), max_train_iter=1)
         more = tune("dqn", "CartPole-v1", search, trials=4, seeds=(1, 2), **QUICK)
         assert more.trials == 4 and more.mean_return >= found.mean_return
@@ -164,17 +160,6 @@ class TestWithOptuna:
         with pytest.raises(FloatingPointError, match="none of the 2 trials in tune_dqn has reached a mean return"):
             tune("dqn", "CartPole-v1", {"nstep": [1]}, trials=2, **QUICK)
 
-    @pytest.mark.parametrize(
-        "other", [{"nstep": [1]}, {"nstep": (1, 2, "log")}, {"gamma": (1, 2)}, {"nstep": (0.5, 2)}]
-    )
-    def test_a_study_is_not_continued_in_another_space(self, other):
-        tune("dqn", "CartPole-v1", {"nstep": (1, 2)}, trials=1, **QUICK)
-        with pytest.raises(
-            ConfigError, match="the study in tune_dqn searches {'nstep': 'int'}, and this one .* delete"
-        ):
-            tune("dqn", "CartPole-v1", other, trials=2, **QUICK)
-        assert tune("dqn", "CartPole-v1", {"nstep": (1, 3)}, trials=2, **QUICK).trials == 2
-
     def test_a_range_that_the_policy_refuses_may_be_corrected(self):
         with pytest.raises(ConfigError, match="discount_factor = "):
             tune("dqn", "CartPole-v1", {"gamma": (2, 3)}, trials=1, **QUICK)
@@ -212,15 +197,14 @@ class TestWithOptuna:
         study = optuna.load_study(study_name="tune", storage=optuna.storages.JournalStorage(journal))
         assert [trial.state.name for trial in study.trials] == ["FAIL"]
 
-    def test_a_config_file_is_tuned_by_its_search_space(self, tmp_path):
+    def test_a_config_file_is_tuned_by_its_search_space(self):
         training = train("dqn", "CartPole-v1", **QUICK)
-        (tmp_path / "mine.py").write_text(
-            (tmp_path / training.folder / "formatted_total_config.py").read_text()
-            + "search_space = {'policy.learn.batch_size': [4, 8]}\n"
-        )
-        found = tune_config("mine.py", {"policy.nstep": (1, 2)}, trials=2, folder="study", max_train_iter=1)
+        path = os.path.join(training.folder, "formatted_total_config.py")
+        with open(path, "a") as f:
+            f.write("search_space = {'policy.learn.batch_size': [4, 8]}\n")
+        found = tune_config(path, {"policy.nstep": (1, 2)}, trials=2, folder="study", max_train_iter=1)
         assert set(found.values) == {"policy.learn.batch_size", "policy.nstep"}
-        command = ["tune", "mine.py", "--trials", "3", "--exp-name", "study", "--train-iter", "1"]
+        command = ["tune", path, "--trials", "3", "--exp-name", "study", "--train-iter", "1"]
         result = CliRunner().invoke(cli, [*command, "--search", "policy.nstep=1:2"])
         assert result.exit_code == 0 and os.path.isdir("study/trial_002/seed0")
 
@@ -237,7 +221,7 @@ class TestWithOptuna:
         pytest.importorskip("matplotlib", reason="needs the extra plot")
         assert os.path.getsize("study/tuning.png") > 1000
 
-    def test_a_mistyped_setting_ends_the_study_at_once(self):
+    def test_a_mistyped_setting_is_named(self):
         with pytest.raises(ConfigError, match="nothing reads a setting 'learning_rat'"):
             tune("dqn", "CartPole-v1", {"learning_rat": [1.0]}, trials=3, **QUICK)
         assert os.listdir("tune_dqn") == ["study.log"]

@@ -129,10 +129,6 @@ class Machines(Roles):
         return process.returncode, output
 
 
-@pytest.mark.differs(
-    "roles on several machines talk to any process that reaches them",
-    "off loopback each needs the token of the run",
-)
 @pytest.mark.slow
 @pytest.mark.parametrize("make_hosts", [two_namespaces, two_loopback_addresses])
 def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_path, make_hosts):
@@ -175,7 +171,8 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_p
             assert first_line(process, DEADLINE_S) == f"{name} accepts tasks at port {PORTS[name]}.\n"
 
         status, output = machines.run_on(one, "coordinator", token="another")
-        assert status == 1 and "The token of the run is missing or wrong" in output
+        reason = "do both have the same token?" if one.prefix else "The token of the run is missing or wrong"
+        assert status == 1 and reason in output
 
         status, output = machines.run_on(one, "coordinator", token=token)
         assert status == 0, output
@@ -191,5 +188,4 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_p
     assert sorted(name.split("_")[0] for name in weights) == ["evaluated", "policy"]
     for file in packets:
         sent = file.read_bytes()
-        assert b"POST /task/new" in sent and b"PUT /slave/task/complete" in sent
-        assert token.encode() not in sent and bytes.fromhex(token) not in sent
+        assert len(sent) > 100_000 and b"HTTP/1.1" not in sent and token.encode() not in sent

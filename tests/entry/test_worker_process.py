@@ -1,7 +1,6 @@
-"""Processes of workers, and their fork servers."""
+"""Processes of workers."""
 
 import contextlib
-import json
 import logging
 import multiprocessing
 import os
@@ -102,10 +101,6 @@ def test_a_worker_tells_when_it_takes_tasks_and_ends_when_it_is_told_to(make, me
     os.close(descriptor)
 
 
-@pytest.mark.differs(
-    "all workers are seeded alike, and their envs not at all",
-    "each has a seed of its own, another one when it is started again",
-)
 def test_a_worker_that_is_killed_is_started_again_with_other_seeds(make):
     worker = make(seed=4)
     wait_until_up([worker], DEADLINE_S)
@@ -125,20 +120,15 @@ def note_end(config, seed, start_event, close_event, report):
     Path(config["note"]).touch()
 
 
-@pytest.mark.parametrize("stopped", ["pid", "server_pid"])
-def test_a_worker_that_is_stopped_ends_in_order_when_it_is_closed(make, stopped, tmp_path):
+def test_a_worker_that_is_stopped_ends_in_order_when_it_is_closed(make, tmp_path):
     worker = make(note_end, note=str(tmp_path / "note"))
     wait_until_up([worker], DEADLINE_S)
-    os.kill(getattr(worker, stopped), signal.SIGSTOP)
+    os.kill(worker.pid, signal.SIGSTOP)
     begin = monotonic()
     worker.close()
     assert (tmp_path / "note").exists() and monotonic() - begin < worker_process.CLOSE_S
 
 
-@pytest.mark.differs(
-    "the end is found out by a look every 3 s, and joins of threads and processes have no limit",
-    "the waiting process is woken; processes that do not end are killed",
-)
 def test_a_worker_that_does_not_end_is_killed_after_the_seconds_of_its_plan(make):
     worker = make(fail_to_end, close_s=0.1)
     wait_until_up([worker], DEADLINE_S)
@@ -172,7 +162,6 @@ def save_slowly(config, seed, start_event, close_event, report):
 
 def test_a_worker_that_writes_a_checkpoint_gets_the_time_to(make, looks, monkeypatch, tmp_path):
     monkeypatch.setattr(worker_process, "_LOOK_S", DEADLINE_S)
-    monkeypatch.setattr(worker_process, "_SERVER_S", DEADLINE_S)
     with contextlib.closing(ProcessEvent()) as written:
         worker = make(save_slowly, close_s=0.05, exp_name=str(tmp_path), written=written)
         wait_until_up([worker], DEADLINE_S)
@@ -241,12 +230,9 @@ def leave_something(config, seed, start_event, close_event, report):
     close_event.wait()
 
 
-@pytest.mark.differs(
-    "what a worker has started, an env's simulator for instance, outlives a worker that is killed",
-    "it ends with the worker",
-)
-@pytest.mark.parametrize("how", ["kill", "close", "terminate", "kill fork server", "stop fork server"])
-def test_what_a_worker_has_started_ends_with_it(how, make, monkeypatch):
+@pytest.mark.guarantees("workers")
+@pytest.mark.parametrize("how", ["kill", "close", "terminate"])
+def test_what_a_worker_has_started_ends_with_it(how, make):
     worker = make(leave_something)
     wait_until_up([worker], DEADLINE_S)
     left = os.pidfd_open(worker.port)
@@ -256,40 +242,26 @@ def test_what_a_worker_has_started_ends_with_it(how, make, monkeypatch):
     elif how == "terminate":
         worker.terminate()
         assert death(worker).exitcode == -signal.SIGTERM
-    elif how == "kill fork server":
-        os.kill(worker.server_pid, signal.SIGKILL)
-        assert death(worker).exitcode == -signal.SIGKILL
-    elif how == "stop fork server":
-        monkeypatch.setattr(worker_process, "_SERVER_S", 0.1)
-        os.kill(worker.server_pid, signal.SIGSTOP)
-        worker.close()
     else:
         worker.close()
     assert wait([left], DEADLINE_S) == [left]
     os.close(left)
 
 
-def save_at_the_end(config, seed, start_event, close_event, report):
-    report(os.getpid())
-    close_event.wait()
-    with open(config.saved, "w") as file:
-        file.write("saved")
-
-
+@pytest.mark.guarantees("workers")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_a_worker_ends_in_order_when_the_process_group_of_who_started_it_is_ended(signum, tmp_path):
+def test_a_worker_ends_with_who_started_it(signum):
     code = """
         import signal, sys
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup has started ignores it
-        from tests.entry.test_worker_process import WorkerPlan, WorkerProcess, EasyDict, save_at_the_end, wait_until_up
-        worker = WorkerProcess(WorkerPlan("worker", save_at_the_end, EasyDict(saved=sys.argv[1]), 0), "fork")
+        from tests.entry.test_worker_process import WorkerPlan, WorkerProcess, EasyDict, fail_to_end, wait_until_up
+        worker = WorkerProcess(WorkerPlan("worker", fail_to_end, EasyDict(), 0), "fork")
         worker.start()
         wait_until_up([worker], 30)
-        print(worker.port, flush=True)
+        print(worker.pid, flush=True)
         worker.join()
     """
-    saved = tmp_path / "saved"
-    command = [sys.executable, "-c", textwrap.dedent(code), str(saved)]
+    command = [sys.executable, "-c", textwrap.dedent(code)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as starter:
         worker = os.pidfd_open(int(starter.stdout.readline()))
         try:
@@ -299,21 +271,6 @@ def test_a_worker_ends_in_order_when_the_process_group_of_who_started_it_is_ende
             starter.kill()
         assert wait([worker], DEADLINE_S) == [worker]
     os.close(worker)
-    assert saved.read_text() == "saved"
-
-
-def test_a_worker_is_not_killed_in_the_place_of_the_one_before(make):
-    worker = make()
-    wait_until_up([worker], DEADLINE_S)
-    first = worker.pid
-    worker.kill()
-    death(worker)
-    worker.start_again()
-    wait_until_up([worker], DEADLINE_S)
-    second, worker.pid = worker.pid, first
-    worker.kill()  # late
-    os.kill(second, signal.SIGTERM)
-    assert death(worker).exitcode == -signal.SIGTERM
 
 
 def test_a_long_traceback_is_told_at_its_end(make):
@@ -331,6 +288,7 @@ def test_later_seeds_differ_and_are_fixed():
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
+@pytest.mark.guarantees("workers")
 def test_a_worker_that_cannot_start_tells_its_traceback(make):
     error = death(make(fail_to_start))
     assert "the process of worker has ended with exit code 1:\nTraceback" in str(error)
@@ -354,30 +312,17 @@ def test_a_worker_that_ends_by_itself_is_noticed(make):
     assert str(death(make(end_at_once))) == "the process of worker has ended with exit code 0"
 
 
-def test_the_death_of_a_fork_server_is_that_of_its_worker(make):
-    worker = make()
-    wait_until_up([worker], DEADLINE_S)
-    descriptor = os.pidfd_open(worker.pid)
-    worker.terminate()
-    worker.join(DEADLINE_S)
-    assert worker.exitcode == -signal.SIGTERM
-    assert str(death(worker)) == "the fork server of worker was ended by SIGTERM"
-    assert wait([descriptor], DEADLINE_S) == [descriptor]
-    os.close(descriptor)
-
-
-def test_a_fork_server_that_does_not_end_is_killed_with_its_worker(make, monkeypatch):
-    monkeypatch.setattr(worker_process, "_SERVER_S", 0.1)
-    worker = make(close_s=0.0)
+def test_a_worker_that_is_stopped_and_does_not_end_is_killed(make):
+    worker = make(fail_to_end, close_s=0.0)
     wait_until_up([worker], DEADLINE_S)
     descriptor = os.pidfd_open(worker.pid)
     os.kill(worker.pid, signal.SIGSTOP)
-    worker.close()
+    assert worker.close() is False
     assert wait([descriptor], DEADLINE_S) == [descriptor]
     os.close(descriptor)
 
 
-def test_a_fork_server_whose_worker_is_dead_can_be_closed(make):
+def test_a_worker_that_is_dead_can_be_closed(make):
     worker = make(end_at_once)
     death(worker)
     worker.close()
@@ -516,14 +461,3 @@ def test_servers_are_quiet_if_they_should_be(is_quiet, make, monkeypatch):
     assert worker.port == (logging.ERROR if is_quiet else logging.INFO)
     worker.close()
     logging.getLogger("werkzeug").setLevel(logging.NOTSET)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/<pid>/environ")
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_neither_a_worker_nor_its_envs_show_the_token_in_their_environment(method):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DING_TOKEN": "a-secret"}
-    command = [sys.executable, "-m", "tests.entry.secret_runs", method]
-    found = json.loads(subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True).stdout)
-    assert found["own"] is True  # the process that was given the token
-    assert len(found["shown"]) >= 3  # fork server, worker, env
-    assert not any(found["shown"]) and all(found["paths"])

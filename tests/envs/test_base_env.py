@@ -42,8 +42,8 @@ def test_optional_members_of_an_env():
 
 
 @pytest.mark.differs(
-    "`create_collector_env_cfg` and `create_evaluator_env_cfg` return one config object n times",
-    "independent copies; the count is still taken out",
+    "returns one object n times from `create_collector_env_cfg` and `create_evaluator_env_cfg`",
+    "returns independent copies",
 )
 @pytest.mark.parametrize("kind", ["collector", "evaluator"])
 def test_env_configs_are_independent_copies(kind):

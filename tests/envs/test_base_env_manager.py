@@ -85,10 +85,6 @@ def test_import_names_may_bring_the_manager(tmp_path, monkeypatch):
         ENV_MANAGER_REGISTRY.pop("outside", None)
 
 
-@pytest.mark.differs(
-    "an `EasyDict()` or partial manager config fails with AttributeError",
-    "filled from the defaults and checked",
-)
 def test_an_empty_or_partial_config_is_filled_from_the_defaults():
     manager = BaseEnvManager([lambda: CountingEnv({})])
     manager.launch()
@@ -333,7 +329,10 @@ def test_a_failing_seed_surfaces_from_launch():
     assert manager.closed
 
 
-@pytest.mark.differs("float timeouts fail, and integer ones fire a second late", "any number of seconds, exact")
+@pytest.mark.differs(
+    "fails on timeouts that are floats, and fires a second late on others",
+    "takes any number of seconds, exactly",
+)
 def test_a_step_that_takes_too_long_is_broken_off():
     manager = Pool({"on_step": Hanging(0)}, step_timeout=0.05).manager
     manager.launch()
@@ -384,6 +383,7 @@ def episodes(seed, rounds=150, env_num=2, **cfg):
     return found
 
 
+@pytest.mark.guarantees("equal-bits")
 def test_equal_seeds_give_equal_episodes_and_no_episode_is_played_twice():
     first, second = episodes(0), episodes(0)
     assert first == second
@@ -415,8 +415,8 @@ def test_a_launch_goes_on_where_the_seeded_episodes_stand():
 
 
 @pytest.mark.differs(
-    "`dynamic_seed=False` starts every episode of an env identically",
-    "each episode has its own seed; the sequence repeats",
+    "starts every episode of an env alike with `dynamic_seed=False`",
+    "seeds each differently, in a sequence that repeats",
 )
 def test_static_seeds_do_not_repeat_an_episode():
     manager = BaseEnvManager([lambda: GymnasiumEnv({"env_id": "CartPole-v1"})], {})
@@ -431,7 +431,6 @@ def test_static_seeds_do_not_repeat_an_episode():
     manager.close()
 
 
-@pytest.mark.differs("an env recreated after a failed reset is unseeded", "seeded, and continues its episode sequence")
 def test_an_env_made_anew_goes_on_with_its_episodes():
     made = []
 

@@ -44,13 +44,11 @@ def test_hybrid_actions_come_as_dicts():
     assert types_of("gym_hybrid_default") == ["gym_hybrid_dict_action", "eval_episode_return"]
 
 
-@pytest.mark.differs("the preset `reward_in_obs` is not supported", "every registered wrapper is a preset")
 def test_a_registered_wrapper_is_a_preset_of_its_own():
     assert types_of("reward_in_obs") == ["reward_in_obs", "eval_episode_return"]
     assert types_of("eval_episode_return") == ["eval_episode_return"]
 
 
-@pytest.mark.differs("the caller of `get_default_wrappers` is not checked", "it is 'collector' or 'evaluator'")
 def test_the_caller_is_checked_for_every_preset():
     with pytest.raises(AssertionError, match="'collector' or 'evaluator'"):
         get_default_wrappers("default", caller="actor")

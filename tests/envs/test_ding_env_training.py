@@ -175,10 +175,6 @@ def test_env_functions_serve_in_a_spawned_process():
     assert answers == [some_steps(env_fn) for env_fn in env_fns]
 
 
-@pytest.mark.differs(
-    "with `act_scale` the action space is that of the env, so that random actions are clipped to its edges",
-    "it is [-1, 1], what `step` takes",
-)
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 @pytest.mark.parametrize("act_scale", [False, True])
 def test_the_random_policy_acts_in_the_space_that_step_takes(env_id, act_scale):

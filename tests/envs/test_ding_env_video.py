@@ -39,10 +39,6 @@ def recorders(env):
     return count
 
 
-@pytest.mark.differs(
-    "video recorders are wrapped around each other, and need an env made for rendering",
-    "one recorder; an env that renders nothing is recreated for images",
-)
 @pytest.mark.parametrize(
     "make",
     [

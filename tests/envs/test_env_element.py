@@ -54,7 +54,7 @@ def test_an_element_without_shape_or_value_is_refused():
         def _init(self):
             self._shape = (1,)
 
-    with pytest.raises(AssertionError, match=r"Empty\._init must set _value"):
+    with pytest.raises(AssertionError, match=r"Empty\._init must set _shape and _value"):
         Empty()
 
 

@@ -28,8 +28,10 @@ INTS = np.array([0, 1])
 
 
 def walk(**attributes):
-    """A DemoEnv with other attributes or methods."""
-    return type("Walk", (DemoEnv,), attributes)({})
+    """A DemoEnv with other attributes."""
+    env = DemoEnv({})
+    vars(env).update(attributes)
+    return env
 
 
 @pytest.mark.parametrize(
@@ -69,10 +71,6 @@ def test_other_dtypes_of_spaces_are_named(space, match):
         check_space_dtype(walk(observation_space=space))
 
 
-@pytest.mark.differs(
-    "the env checks import the package's tests, and refuse images of uint8",
-    "`DemoEnv` is part of the package; uint8 passes",
-)
 @pytest.mark.parametrize("space", [spaces.Box(0, 255, (1,), np.uint8), spaces.MultiBinary(2), None])
 def test_images_and_spaces_without_dtype_pass(space):
     check_space_dtype(walk(observation_space=space))
@@ -98,7 +96,10 @@ def test_data_in_its_space_passes(data, space):
     assert check_array_space(data, space, "data") is True
 
 
-@pytest.mark.differs("the check of a Discrete space accepts n", "the bound is strict")
+@pytest.mark.differs(
+    "accepts n in the check of a Discrete space, and takes views of one buffer for different memory",
+    "refuses n, and finds shared memory",
+)
 @pytest.mark.parametrize(
     ("data", "space", "match"),
     [
@@ -108,17 +109,17 @@ def test_data_in_its_space_passes(data, space):
         (np.array([1, 3]), spaces.MultiDiscrete([2, 3]), "exceeds"),
         (np.array([0, 2], np.int8), spaces.MultiBinary(2), "exceeds"),
         (np.float32([1, 3]), spaces.Box(1, 2, (2,), np.float32), "exceeds"),
-        (np.float32([np.nan]), spaces.Box(1, 2, (1,), np.float32), "data has NaN, which no space contains"),
-        (np.float32([np.inf]), spaces.Box(0, np.inf, (1,), np.float32), "data has inf, which is refused"),
+        (np.float32([np.nan]), spaces.Box(1, 2, (1,), np.float32), "data has NaN or inf"),
+        (np.float32([np.inf]), spaces.Box(0, np.inf, (1,), np.float32), "data has NaN or inf"),
         (np.array([1.0]), spaces.Box(1, 2, (1,), np.float32), "dtype float64, its space float32"),
         (np.array([1], np.int32), spaces.Discrete(3), "dtype int32, its space int64"),
         (np.float32([1]), spaces.Box(1, 2, (2,), np.float32), r"shape \(1,\), its space \(2,\)"),
         (INTS, spaces.Discrete(3), "shape"),
-        ({"a": INTS}, spaces.Dict(b=spaces.Discrete(2)), r"keys \['a'\], its space \['b'\]"),
+        ({"a": INTS}, spaces.Dict(b=spaces.Discrete(2)), r"members \['a'\], its space \['b'\]"),
         ({"a": np.array(2)}, spaces.Dict(a=spaces.Discrete(2)), r"data\['a'\] exceeds"),
-        ([np.array(1)], [spaces.Discrete(2)] * 2, "1 members, its space 2"),
+        ([np.array(1)], [spaces.Discrete(2)] * 2, r"members \[0\], its space \[0, 1\]"),
         ([np.array(0), np.array(2)], [spaces.Discrete(2)] * 2, r"data\[1\] exceeds"),
-        ([np.array(1)], spaces.Discrete(2), "has none"),
+        ([np.array(1)], spaces.Discrete(2), r"its space \[\]"),
     ],
 )
 def test_data_outside_of_its_space_is_told_how(data, space, match):
@@ -214,10 +215,6 @@ def test_an_env_that_writes_into_its_last_observation_is_found():
         check_all(Reusing({}))
 
 
-@pytest.mark.differs(
-    "the env checks compare identities, so views of one buffer pass, and hang on an env without end",
-    "shared memory is found, a limit stops the check",
-)
 @pytest.mark.parametrize(
     ("one", "other", "match"),
     [
@@ -226,8 +223,8 @@ def test_an_env_that_writes_into_its_last_observation_is_found():
         ({"a": INTS}, {"a": INTS}, "share memory"),
         ([INTS], [INTS], "share memory"),
         (INTS, [INTS], "types"),
-        ([INTS], [INTS, INTS], "length"),
-        ({"a": INTS}, {"b": INTS}, "keys"),
+        ([INTS], [INTS, INTS], "other members"),
+        ({"a": INTS}, {"b": INTS}, "other members"),
     ],
 )
 def test_observations_that_share_memory_or_differ_in_form_are_told_apart(one, other, match):

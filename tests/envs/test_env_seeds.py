@@ -58,7 +58,7 @@ def test_an_env_is_told_once_and_a_new_one_where_the_episodes_stand():
     env = Episodic()
     for _ in range(3):
         seeds.apply(0, env)
-        seeds.set_episode(0, seeds.next_episode(0) + 1)
+        seeds.count_episode(0)
     assert env.told == [(5, 0, 0)]
     new = Episodic()
     seeds.renew(0)
@@ -72,9 +72,9 @@ def test_an_env_is_told_once_and_a_new_one_where_the_episodes_stand():
 def test_without_a_seed_nobody_is_told():
     seeds = EnvSeeds(1)
     seeds.renew(0)
-    seeds.set_episode(0, 1)
+    seeds.count_episode(0)
     assert tell_all(seeds, Plain, 1) == [[]]
-    assert (seeds.pending(0), seeds.current(0), seeds.next_episode(0)) == (None, None, 0)
+    assert (seeds.pending(0), seeds.current(0)) == (None, None)
 
 
 def test_an_env_that_was_seeded_elsewhere_is_not_told_again():

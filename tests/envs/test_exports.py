@@ -41,7 +41,7 @@ def test_names_are_found_where_other_packages_look_for_them(path):
     assert [name for name in NAMES[path] if not hasattr(module, name)] == []
 
 
-@pytest.mark.parametrize("path", ["ding.envs", "ding.envs.env_wrappers", "ding.envs.env_wrappers.env_wrappers"])
+@pytest.mark.parametrize("path", ["ding.envs", "ding.envs.env_wrappers"])
 def test_what_is_listed_is_there(path):
     module = importlib.import_module(path)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []

@@ -72,14 +72,6 @@ def test_it_is_the_env_type_gymnasium():
     assert ENV_REGISTRY.get("gymnasium") is GymnasiumEnv
 
 
-def test_a_time_limit_truncates_and_does_not_terminate():
-    env = probe(max_episode_steps=2)
-    assert not env.step(0).done
-    timestep = env.step(0)
-    assert timestep.done
-    assert (timestep.info["terminated"], timestep.info["truncated"]) == (False, True)
-
-
 def test_a_time_limit_can_be_given_for_an_id():
     env = GymnasiumEnv({"env_id": "CartPole-v1", "max_episode_steps": 1})
     env.reset()
@@ -88,8 +80,8 @@ def test_a_time_limit_can_be_given_for_an_id():
 
 
 @pytest.mark.differs(
-    "actions of an env reach a space that starts elsewhere than at 0 as the policy counts them: some are never taken",
-    "the `start` of a Discrete or MultiDiscrete space is added to the actions, which policies count from 0",
+    "sends actions as the policy counts them to a space that does not start at 0, so that some are never taken",
+    "adds the `start` of the space",
 )
 @pytest.mark.parametrize(
     ("space", "own", "actions", "sent"),
@@ -144,13 +136,6 @@ def test_choices_reach_the_env_in_the_type_of_its_space(start, dtype, made):
         assert space.contains(made[-1].actions[-1])
     assert [int(action) for action in made[-1].actions] == [start, *[start + 99] * 3]
     assert bounds_of(space) == (start, start + 99)
-
-
-@pytest.mark.parametrize("action", [-1, 2])
-def test_actions_outside_of_a_space_that_starts_elsewhere_are_refused(action):
-    env = probe(act_space=spaces.Discrete(2, start=-1))
-    with pytest.raises(ValueError, match=rf"action {action} is outside of the action space Discrete\(2\): \[0, 1\]"):
-        env.step(action)
 
 
 @pytest.mark.parametrize("info", [None, [1], "x"])
@@ -208,7 +193,6 @@ def test_scaling_needs_finite_bounds(made):
     env = GymnasiumEnv({"env": lambda: ProbeEnv(act_space=spaces.Box(-np.inf, np.inf, (1,))), "act_scale": True})
     with pytest.raises(ValueError, match="finite bounds"):
         env.reset()
-    assert made[-1].closed == 1
 
 
 def test_composite_actions_are_converted_member_by_member(made):
@@ -308,16 +292,6 @@ def test_an_instance_is_stepped_itself_and_is_not_closed_for_its_spaces(made):
     assert (made, inner.actions, inner.closed) == ([inner], [2], 1)
 
 
-def test_env_configs_with_an_instance_get_a_copy_each():
-    cfg = EasyDict(env=gymnasium.make("CartPole-v1"), collector_env_num=2)
-    first, second = (GymnasiumEnv(c) for c in GymnasiumEnv.create_collector_env_cfg(cfg))
-    first.seed(0)
-    second.seed(0)
-    assert first.reset().tolist() == second.reset().tolist()
-    first.step(0)
-    assert first.step(0).obs.tolist() != second.step(0).obs.tolist()
-
-
 def test_wrappers_are_applied_from_the_innermost_with_their_arguments():
     class Add(gymnasium.RewardWrapper):
         def __init__(self, env, value=1):
@@ -329,15 +303,6 @@ def test_wrappers_are_applied_from_the_innermost_with_their_arguments():
 
     env = probe(wrappers=[Add, (Add, {"value": 5}), "gymnasium.wrappers:FlattenObservation"])
     assert env.step(0).reward.tolist() == [250.0]
-
-
-def test_an_env_is_closed_when_a_wrapper_fails(made):
-    def fail(env):
-        raise OSError("no display")
-
-    with pytest.raises(OSError, match="no display"):
-        GymnasiumEnv({"env": ProbeEnv, "wrappers": [fail]}).reset()
-    assert made[0].closed == 1
 
 
 def test_kwargs_go_to_make():
@@ -362,7 +327,7 @@ def test_kwargs_are_arguments_of_a_class_or_function(env):
         ({}, "one of env_id and env"),
         ({"env_id": "CartPole-v1", "env": ProbeEnv}, "one of env_id and env"),
         ({"env_id": 3}, "env_id = 3"),
-        ({"env": ProbeEnv(), "kwargs": {"a": 1}}, "not for an env that is made"),
+        ({"env": ProbeEnv(), "kwargs": {"a": 1}}, "must be a callable"),
         (
             {"env": ProbeEnv, "wrappers": ["flatten"]},
             "env.wrappers = 'flatten' is not allowed; it",
@@ -380,10 +345,6 @@ def test_kwargs_are_arguments_of_a_class_or_function(env):
 def test_configs_are_checked_at_construction(cfg, match):
     with pytest.raises(ConfigError, match=match):
         GymnasiumEnv(cfg)
-
-
-def test_keys_of_others_in_the_env_section_are_left_alone(made):
-    GymnasiumEnv(EasyDict(env=ProbeEnv, env_ids=3, stop_value=195, manager={}))
 
 
 def test_something_that_is_no_gymnasium_env_is_refused():
@@ -434,19 +395,6 @@ def test_recording_may_be_switched_on_between_episodes(clips, tmp_path, made):
     assert len(clips) == 1
 
 
-def test_a_time_limit_under_a_wrapper_counts_the_steps_of_the_env_it_wraps():
-    class Twice(gymnasium.Wrapper):
-        def step(self, action):
-            self.env.step(action)
-            return self.env.step(action)
-
-    env = GymnasiumEnv({"env_id": "CartPole-v1", "max_episode_steps": 4, "wrappers": [Twice]})
-    env.seed(0)
-    env.reset()
-    assert [env.step(k % 2).info["truncated"] for k in range(2)] == [False, True]
-    env.close()
-
-
 class Screen(gymnasium.Env):
     """Shows images with their channels last."""
 
@@ -482,7 +430,7 @@ def test_ids_of_namespaces_are_registered_when_they_are_used():
 
 def test_a_namespace_whose_package_is_missing_says_which(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
-    with pytest.raises(ImportError, match="the env 'ALE/Pong-v5' needs a package .* pip install ale-py"):
+    with pytest.raises(ImportError, match="the env 'ALE/Pong-v5' needs the package ale-py.*pip install ale-py"):
         GymnasiumEnv({"env_id": "ALE/Pong-v5"}).reset()
 
 

@@ -9,34 +9,17 @@ from ding.envs import BaseEnv, BaseEnvTimestep
 
 
 class Walk(BaseEnv):
-    """A random walk of `obs_form`; episodes end at random, too. Follows seeds as the envs of this package do.
-
-    Its generator is in a set, where the search for generators of an env does not find it.
-
-    Args:
-        in_lock: hold what cannot be pickled.
-        seeded: whether it follows seeds; else no two walks are alike.
-    """
+    """A random walk of `form`; episodes end at random, too. It follows seeds as the envs of this package do."""
 
     reward_space = spaces.Box(-1, 1, (1,))
 
-    def __init__(self, form=np.asarray, action_space=None, in_lock=False, seeded=True):
-        self.form, self.seeded = form, seeded
+    def __init__(self, form=np.asarray):
+        self.form = form
         self.observation_space = spaces.Box(-1e9, 1e9, (2,), np.float32)
-        self.action_space = action_space or spaces.Discrete(3)
-        self.hold = (lambda: None) if in_lock else None
+        self.action_space = spaces.Discrete(3)
         self.seeding = None
-        self.rng = np.random.default_rng(0 if seeded else None)
+        self.rng = np.random.default_rng(0)
         self.place = np.zeros(2)
-        self.resets = 0
-
-    @property
-    def rng(self):
-        return next(iter(self.hidden))
-
-    @rng.setter
-    def rng(self, rng):
-        self.hidden = {rng}
 
     def seed_episodes(self, seed, env_index, first_episode=0):
         self.seeding = [seed, env_index, first_episode]
@@ -45,10 +28,9 @@ class Walk(BaseEnv):
         self.seed_episodes(seed, 0)
 
     def reset(self, start=0.0):
-        if self.seeded and self.seeding is not None:
+        if self.seeding is not None:
             self.rng = np.random.default_rng(self.seeding)
             self.seeding[2] += 1
-        self.resets += 1
         self.place = self.rng.normal(size=2) + start
         return self.form(self.place.astype(np.float32))
 
@@ -57,6 +39,13 @@ class Walk(BaseEnv):
         done = bool(self.rng.random() < 0.1)
         info = {"eval_episode_return": float(self.place.sum())} if done else {}
         return BaseEnvTimestep(self.form(self.place.astype(np.float32)), np.ones(1, np.float32), done, info)
+
+    def get_state(self):
+        return {"place": self.place, "rng": self.rng.bit_generator.state}
+
+    def set_state(self, state):
+        self.place = state["place"]
+        self.rng.bit_generator.state = state["rng"]
 
     def close(self):
         pass
@@ -76,18 +65,10 @@ class Endless(Walk):
         return super().step(action)._replace(done=False)
 
 
-class TellingWalk(Walk):
-    """Tells its state; it could not be replayed, nor pickled."""
+class Silent(Endless):
+    """Declares no state."""
 
-    def __init__(self, **kwargs):
-        super().__init__(in_lock=True, seeded=False, **kwargs)
-
-    def get_state(self):
-        return {"place": self.place, "rng": self.rng.bit_generator.state, "resets": self.resets}
-
-    def set_state(self, state):
-        self.place, self.resets = state["place"], state["resets"]
-        self.rng.bit_generator.state = state["rng"]
+    get_state = set_state = None
 
 
 class Match(Walk):

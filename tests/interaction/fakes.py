@@ -14,8 +14,6 @@ import uuid
 import pytest
 
 from ding.interaction import Master, Slave, TaskFail
-from ding.interaction.server.access import RunToken
-from ding.interaction.server.signing import SessionKey, authorization, digest_of, proof_of_client
 from ding.utils.system_helper import find_free_port
 
 DEADLINE_S = 60  # for what happens at once
@@ -101,31 +99,19 @@ def outcome(reply):
     return status, values["code"]
 
 
-class Signer:
-    """A session with a server, and the headers of requests in it.
+def desk(slave):
+    """The session and the last task of a slave."""
+    return slave._Slave__desk
 
-    Args:
-        kind: of the server, `master` or `slave`.
-    """
 
-    def __init__(self, port, kind, secret):
-        self._token, host, nonce = RunToken(secret), f"127.0.0.1:{port}", uuid.uuid4().hex
-        proof = proof_of_client(self._token, kind, host, nonce)
-        self.begin = {"Authorization": authorization(host=host, nonce=nonce, proof=proof)}
-        status, reply = raw(port, "POST", "/session", "", self.begin)
-        assert status == 200, reply
-        self.name = reply["data"]["nonce"]
-        self.key = SessionKey(self._token, kind, host, nonce, self.name)
-        self._number = 0
+def wait_until_idle(slave):
+    """Wait until no task of the slave waits or runs."""
+    assert desk(slave).wait_for(lambda: not desk(slave).is_busy, DEADLINE_S)
 
-    def sign(self, method, path, body="{}", headers=None):
-        """`headers`, signed, with the next number."""
-        headers, self._number = headers or {}, self._number + 1
-        data, number = body.encode(), str(self._number)
-        lower = {name.lower(): value for name, value in headers.items()}
-        signature = self.key.of_request(number, method, path, lower, str(len(data)), digest_of(data))
-        fields = {"session": self.name, "number": number, "body": digest_of(data), "signature": signature}
-        return {**headers, "Authorization": authorization(**fields)}
+
+def lose(connection, reason="for a test"):
+    """Have the master lose a slave."""
+    connection.lose(connection._session, reason)
 
 
 def task_id():
@@ -224,15 +210,11 @@ class Proxy(Listener):
 
     Rules are `(text in the request line, what to do, how often)`: `lose` the request, lose the `reply` or `half` of it,
     `double` the request, or an event to wait for before it is passed on.
-
-    Args:
-        prefix: what the paths of requests begin with; it is taken away.
     """
 
-    def __init__(self, port, prefix=""):
+    def __init__(self, port):
         super().__init__()
         self.target = port
-        self._prefix = prefix.encode()
         self._rules = []
         self.requests = []
 
@@ -242,7 +224,6 @@ class Proxy(Listener):
     def serve(self, client):
         with client.makefile("rb") as requests:
             while request := read_message(requests):
-                request = request.replace(b" " + self._prefix + b"/", b" /", 1)
                 line = request.split(b"\r\n")[0].decode()
                 self.requests.append(line)
                 action = self._action(line)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ding.interaction import http_client
 from ding.interaction.base import get_host_ip, split_http_address
-from ding.interaction.http_client import is_loopback, is_own, is_wildcard, literal, resolve, url_host
+from ding.interaction.http_client import is_loopback, is_wildcard, literal, resolve, url_host
 
 
 def test_the_address_of_this_machine_reaches_a_server_on_it():
@@ -100,16 +100,6 @@ def test_literals_are_no_names():
 
 def test_a_host_without_meaning_has_no_addresses():
     assert resolve("unknown.invalid") == resolve("a" * 100) == resolve("\udcff") == []
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.5.5.5", "::1"])
-def test_loopback_addresses_are_own(address):
-    assert is_own(literal(address))
-
-
-def test_the_address_of_this_machine_is_its_own_and_others_are_not():
-    assert is_own(literal(get_host_ip()))
-    assert not is_own(literal("198.51.100.1")) and not is_own(literal("2001:db8::1"))
 
 
 def test_ipv6_stands_in_brackets_in_urls():

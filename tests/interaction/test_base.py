@@ -6,7 +6,6 @@ import pytest
 from ding.interaction.base import (
     ControllableContext,
     ControllableService,
-    RecentIds,
     default_func,
     random_token,
     translate_dict_func,
@@ -20,8 +19,8 @@ def test_tokens_are_hexadecimal_digits_of_the_wanted_length(length, expected):
 
 
 @pytest.mark.differs(
-    "tokens of the protocol come from the seeded generator, and are equal in sibling processes",
-    "from the operating system",
+    "draws tokens from the seeded generator, equal in sibling processes",
+    "draws them from the operating system",
 )
 def test_tokens_do_not_come_from_the_seeded_generator():
     tokens = set()
@@ -84,10 +83,3 @@ def test_closing_a_service_is_shutdown_and_join_in_this_order():
 def test_contexts_and_services_are_abstract(kind):
     with pytest.raises(TypeError, match="abstract"):
         kind()
-
-
-def test_only_the_last_ids_are_remembered():
-    ids = RecentIds(limit=3)
-    for key in "abcad":
-        ids.add(key)
-    assert [key in ids for key in "abcde"] == [False, True, True, True, False]

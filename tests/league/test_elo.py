@@ -31,8 +31,8 @@ def test_a_single_game_in_an_array_counts_like_one_of_two_players(result):
 
 
 @pytest.mark.differs(
-    "`get_elo_array` counts several games of a pair as one",
-    "each game, `result` being wins less losses",
+    "counts several games of a pair as one in `get_elo_array`",
+    "counts each; `result` is wins less losses",
 )
 def test_all_games_of_a_round_are_rated_by_the_ratings_before_it():
     counts = np.array([[0, 3, 0], [3, 0, 1], [0, 1, 0]])

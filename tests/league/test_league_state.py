@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from ding.league.player import rating_settings
 from ding.utils.msgpack_helper import pack, unpack
 from tests.league.fakes import SETTINGS, league, read, write
 
@@ -41,10 +40,7 @@ def trained():
     return made
 
 
-@pytest.mark.differs(
-    "a league cannot be saved: players, records and ratings are lost",
-    "`BaseLeague.state_dict` has them all, without the package trueskill too",
-)
+@pytest.mark.differs("cannot save a league", "saves players, records and ratings in `BaseLeague.state_dict`")
 def test_another_league_goes_on_with_the_players_and_their_records(trained):
     other = moved(trained, naive_sp_player=SETTINGS)
     facts = ("player_id", "parent_id", "category", "checkpoint_path", "total_agent_step")
@@ -96,18 +92,11 @@ def test_the_difficulty_of_evaluations_is_kept(trained):
 
 def test_a_league_with_other_players_is_refused(trained):
     other = league(active_players={"naive_sp_player": 2}, naive_sp_player=SETTINGS)
-    with pytest.raises(KeyError, match=f"active players {HOME}, the league {HOME}, naive_sp_player_default_1"):
+    with pytest.raises(KeyError, match="naive_sp_player_default_1"):
         other.load_state_dict(trained.state_dict())
 
 
 # Ratings.
-
-
-def test_ratings_nobody_has_asked_for_are_made_when_somebody_does(trained):
-    assert [rating_settings(player._rating) for player in trained.active_players] == [{}]
-    assert all(player["rating"] == {"mu": None} for player in trained.state_dict()["historical_players"])
-    other = moved(trained, naive_sp_player=SETTINGS)
-    assert callable(other.active_players[0]._rating) and other._metric_env is None
 
 
 def test_ratings_are_kept(trained):
@@ -134,15 +123,9 @@ def test_a_snapshot_has_the_rating_of_its_player_also_after_a_move(trained):
     assert other.historical_players[-1].rating.mu == pytest.approx(trained.active_players[0].rating.mu) != 0
 
 
-def test_players_without_ratings_have_none():
-    assert rating_settings(None) is None
-
-
 def test_a_state_of_another_version_is_refused_in_a_line(trained):
     state = trained.state_dict()
     for of_player in (*state["active_players"].values(), *state["historical_players"]):
         of_player["_total_agent_step"] = of_player.pop("total_agent_step")
-    with pytest.raises(
-        ValueError, match="the state of NaiveSpPlayer lacks total_agent_step: it was saved by another ver"
-    ):
+    with pytest.raises(ValueError, match="total_agent_step"):
         trained.load_state_dict(state)

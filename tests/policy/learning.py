@@ -2,7 +2,7 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,21 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ding.policy.training_step import GradientSynchronizer
+
+
+def set_paths(cfg: Any, settings: Mapping[str, Any]) -> None:
+    """Set `{"learn__batch_size": 8}` as `cfg.learn.batch_size`."""
+    for path, value in settings.items():
+        section = cfg
+        *parents, key = path.split("__")
+        for name in parents:
+            section = section[name]
+        section[key] = value
+
+
+def parameters_of(policy: Any) -> Tensor:
+    """A copy of all parameters of the policy's model, in one vector."""
+    return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
 
 
 def target_of(policy: Any) -> nn.Module:
@@ -60,13 +75,3 @@ def watched_steps() -> Iterator[list[list[Tensor]]]:
 def gradients_of(module: nn.Module) -> list[Tensor]:
     """Copies of the gradients of the parameters of `module`."""
     return [parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None]
-
-
-def assert_actor_leaves_the_critic_alone(policy: Any, learn: Callable[[], object]) -> None:
-    """Assert that the critic's gradients at the first step of `learn()` are those after its last one."""
-    found: list[list[Tensor]] = []
-    with before_each_step(lambda optimizer: found.append(gradients_of(policy._model.critic))):
-        learn()
-    assert len(found) > 1
-    assert all(torch.equal(a, b) for a, b in zip(found[0], gradients_of(policy._model.critic), strict=True))
-    assert all(p.grad.abs().sum() > 0 for p in policy._model.actor.parameters())

@@ -11,6 +11,7 @@ from torch.distributions import Categorical, Independent, Normal
 from ding.policy.actor_critic import ActorCriticPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.utils import set_pkg_seed
+from tests.policy.learning import set_paths
 
 Timestep = namedtuple("Timestep", "obs reward done info")
 ACTION_SHAPES = {
@@ -31,12 +32,7 @@ def make_config(space="discrete", cls=PPOPolicy, **settings):
     if "epoch_per_collect" in cfg.learn:
         cfg.learn.epoch_per_collect = 2
     cfg.learn.batch_size = 8
-    for path, value in settings.items():
-        section = cfg
-        *parents, key = path.split("__")
-        for name in parents:
-            section = section[name]
-        section[key] = value
+    set_paths(cfg, settings)
     return cfg
 
 
@@ -119,10 +115,6 @@ def batched(logit):
 def scale_of(mode):
     """The running deviation of the returns, from the state of a mode."""
     return math.sqrt(mode.state_dict()["value_norm"]["var"].item() + 1e-8)
-
-
-def parameters_of(policy):
-    return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
 
 
 class AgentModel(nn.Module):

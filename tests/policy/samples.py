@@ -3,18 +3,14 @@
 import torch
 
 from ding.policy.dqn import DQNPolicy
+from tests.policy.learning import set_paths
 
 
 def make_config(**settings):
     """DQN's defaults for 4 observations and 2 actions; `learn__batch_size=8` sets `cfg.learn.batch_size`."""
     cfg = DQNPolicy.default_config()
     cfg.model.obs_shape, cfg.model.action_shape = 4, 2
-    for path, value in settings.items():
-        section = cfg
-        *parents, key = path.split("__")
-        for name in parents:
-            section = section[name]
-        section[key] = value
+    set_paths(cfg, settings)
     return cfg
 
 

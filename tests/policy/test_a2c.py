@@ -7,6 +7,7 @@ import torch
 
 from ding.policy.a2c import A2CPolicy
 from tests.generators import reseed, rng_of
+from tests.policy.learning import parameters_of
 from tests.policy.on_policy_samples import (
     TERMINATED,
     TRUNCATED,
@@ -14,7 +15,6 @@ from tests.policy.on_policy_samples import (
     make_piece,
     make_pieces,
     make_policy,
-    parameters_of,
 )
 
 SPACES = ["discrete", "continuous", "hybrid", "multi-discrete"]
@@ -78,10 +78,6 @@ def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
     assert torch.allclose(parameters_of(policy), theirs, atol=1e-5)
 
 
-@pytest.mark.differs(
-    "A2C gives up the last transition of an unfinished piece, and treats a time limit as a terminal state",
-    "the piece bootstraps from the value of what follows",
-)
 @pytest.mark.parametrize(
     ("end", "bootstraps"), [({}, True), (TERMINATED, False), (TRUNCATED, True), ({"done": True}, False)]
 )
@@ -95,55 +91,3 @@ def test_a_piece_bootstraps_from_what_follows_unless_the_episode_is_over(end, bo
         running = piece[t]["reward"].item() + 0.9 * values[t + 1] - values[t] + 0.9 * 0.95 * running
         assert samples[t]["adv"].item() == pytest.approx(running, rel=1e-4, abs=1e-6)
     assert samples[0].keys() == {"obs", "next_obs", "action", "value", "reward", "done", "adv", "traj_flag"}
-
-
-def test_weights_have_one_entry_a_sample():
-    policy = make(learn__batch_size=21)
-    data = make_pieces(policy)
-    losses = []
-    for weight in (1.0, 2.0):
-        twin = copy.deepcopy(policy)
-        losses.append(twin.learn_mode.forward([{**sample, "weight": torch.tensor([weight])} for sample in data]))
-    for key in ("policy_loss", "value_loss", "entropy_loss"):
-        assert losses[1][key] == pytest.approx(2 * losses[0][key])
-
-
-def test_the_advantage_of_the_actor_does_not_move_the_critic():
-    policy = make(learn__value_weight=0.0, learn__entropy_weight=0.0)
-    head = copy.deepcopy(policy._model.critic_head.state_dict())
-    policy.learn_mode.forward(make_pieces(policy))
-    assert all(torch.equal(head[name], value) for name, value in policy._model.critic_head.state_dict().items())
-
-
-def test_the_default_config_has_the_documented_values():
-    cfg = A2CPolicy.default_config()
-    assert {key: value for key, value in cfg.items() if key not in ("learn", "collect")} == {
-        "cfg_type": "A2CPolicyDict",
-        "type": "a2c",
-        "on_policy": True,
-        "cuda": False,
-        "multi_gpu": False,
-        "bp_update_sync": True,
-        "traj_len_inf": False,
-        "model": {},
-        "priority": False,
-        "priority_IS_weight": False,
-        "action_space": "discrete",
-        "eval": {},
-    }
-    assert cfg.learn == {
-        "resume_training": False,
-        "autocast": None,
-        "compile": False,
-        "update_per_collect": 1,
-        "batch_size": 64,
-        "learning_rate": 0.001,
-        "betas": (0.9, 0.999),
-        "eps": 1e-8,
-        "grad_norm": 0.5,
-        "value_weight": 0.5,
-        "entropy_weight": 0.01,
-        "adv_norm": False,
-        "ignore_done": False,
-    }
-    assert cfg.collect == {"unroll_len": 1, "discount_factor": 0.9, "gae_lambda": 0.95}

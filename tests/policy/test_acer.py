@@ -5,14 +5,9 @@ import copy
 import pytest
 import torch
 
-from ding.entry import serial_pipeline
-from ding.policy import ACERCommandModePolicy, ACERPolicy
+from ding.policy import ACERPolicy
 from ding.rl_utils import acer_policy_error, acer_trust_region_update, compute_q_retraces
-from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import one_time_warning
-from tests.benchmarks.learning_tasks import acer as task
-from tests.policy.learning import set_target, target_of
-from tests.policy.outside_program import pair_of
+from tests.policy.learning import parameters_of, set_paths, set_target, target_of
 from tests.policy.test_impala import make_episode
 
 
@@ -21,12 +16,7 @@ def make_policy(*fields, seed=0, **settings):
     cfg.model.update(obs_shape=3, action_shape=2, encoder_hidden_size_list=[8, 64])
     cfg.collect.unroll_len = 4
     cfg.learn.update(c_clip_ratio=1.2, trust_region_value=0.5, entropy_weight=0.1)
-    for path, value in settings.items():
-        section = cfg
-        *parents, key = path.split("__")
-        for name in parents:
-            section = section[name]
-        section[key] = value
+    set_paths(cfg, settings)
     torch.manual_seed(seed)
     return ACERPolicy(cfg, enable_field=list(fields) or None)
 
@@ -39,51 +29,10 @@ def make_sequences(policy, number, length=4, **kwargs):
     ]
 
 
-def parameters_of(policy):
-    return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
-
-
 @pytest.mark.differs(
-    "ACER ignores `learn.lambda_` and `collect.gae_lambda` silently",
-    "it ignores them, too, and one warning says so of another value than the default",
-)
-def test_factors_that_retrace_does_not_have_are_warned_of_and_change_nothing(caplog):
-    one_time_warning.cache_clear()
-    learned = []
-    for value in (0.95, 0.5):
-        policy = make_policy("learn", learn__lambda_=value, collect__gae_lambda=value)
-        policy._forward_learn(make_sequences(policy, 3))
-        learned.append(parameters_of(policy))
-    assert torch.equal(*learned)
-    assert caplog.messages == [
-        f"ACER: policy.{key} has no effect: Retrace has no such factor; leave it out"
-        for key in ("learn.lambda_", "collect.gae_lambda")
-    ]
-
-
-@pytest.mark.differs(
-    "ACER ignores `learn.value_weight` silently",
-    "it ignores it, too, and one warning says so of another value than the default",
-)
-def test_the_critic_learns_without_a_weight(caplog):
-    one_time_warning.cache_clear()
-    learned = []
-    for value in (0.5, 100.0):
-        policy = make_policy(
-            "learn", learn__value_weight=value, learn__grad_clip_type="clip_norm", learn__clip_value=0.1
-        )
-        policy._forward_learn(make_sequences(policy, 3))
-        learned.append(parameters_of(policy))
-    assert torch.equal(*learned)
-    assert caplog.messages == [
-        "ACER: policy.learn.value_weight has no effect: actor and critic have an optimizer each; leave it out"
-    ]
-
-
-@pytest.mark.differs(
-    "ACER compares `learn.trust_region_value` with gradients that are divided by the number of steps in the batch, so "
-    "that it hardly ever has an effect",
-    "with those of each step, as in the paper: multiply a tuned value by the number of steps",
+    "compares ACER's `learn.trust_region_value` with gradients that are divided by the number of steps, so that it "
+    "hardly matters",
+    "compares it with those of each step, as the paper does: multiply a tuned value by the number of steps",
 )
 @pytest.mark.parametrize("trust_region", [True, False])
 @pytest.mark.parametrize("end", [{}, {"done": True}])
@@ -162,10 +111,6 @@ def test_steps_after_the_end_are_not_learnt(end):
     assert list(of_four_steps.values()) == pytest.approx(list(of_two_steps.values()), rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.differs(
-    "ACER treats a time limit as the end of the episode",
-    "it bootstraps if the env reports a time limit",
-)
 def test_how_an_episode_ended_decides_about_the_value_after_it():
     def loss(end):
         policy = make_policy("learn")
@@ -175,7 +120,10 @@ def test_how_an_episode_ended_decides_about_the_value_after_it():
     assert loss({"done": True, "truncated": True}) == loss({}) != loss({"done": True})
 
 
-@pytest.mark.differs("ACER returns no priorities", "with `priority` it does, and importance weights scale the losses")
+@pytest.mark.differs(
+    "returns no priorities from IMPALA, ACER and SQN",
+    "returns them; importance weights scale the losses of IMPALA and ACER",
+)
 def test_importance_weights_scale_the_losses_of_their_sequence():
     data = make_sequences(make_policy("learn"), 2)
 
@@ -204,26 +152,3 @@ def test_illegal_actions_are_never_wanted():
     result = policy.learn_mode.forward([sample])
     assert result["entropy_loss"] == 0 and result["actor_loss"] == 0 and result["critic_loss"] > 0
     assert all(torch.isfinite(p).all() for p in policy._model.parameters())
-
-
-def test_collecting_draws_actions_and_evaluating_takes_the_likeliest():
-    policy = make_policy()
-    obs = {0: torch.rand(3), 4: torch.rand(3)}
-    output = policy.collect_mode.forward(obs)
-    assert list(output) == [0, 4] and output[4].keys() == {"logit", "action"} and output[4]["action"].shape == (1,)
-    assert {policy.collect_mode.forward(obs)[0]["action"].item() for _ in range(50)} == {0, 1}
-    assert all(out["action"] == out["logit"].argmax() for out in policy.eval_mode.forward(obs).values())
-    assert policy.collect_mode.get_attribute("unroll_len") == 4
-
-
-def test_settings_that_cannot_work_are_refused():
-    with pytest.raises(ConfigError, match="priority_IS_weight = True"):
-        make_policy("learn", priority_IS_weight=True)
-    with pytest.raises(ConfigError, match=r"collect.unroll_len"):
-        make_policy("learn", collect__unroll_len=1)
-
-
-def test_what_is_collected_before_training_has_the_logits_that_learning_needs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    policy = serial_pipeline(pair_of(task, "exp", random_collect_size=16), seed=0, max_train_iter=1)
-    assert type(policy) is ACERCommandModePolicy

@@ -1,10 +1,7 @@
 """What every policy has: modes, attributes, configuration, the model and its gradients."""
 
 import importlib
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -83,8 +80,8 @@ def test_mode_tuples_have_the_documented_fields():
 
 
 @pytest.mark.differs(
-    "modes are set up in an order that changes with the hash seed",
-    "always learn, collect, eval, command",
+    "sets up a policy's modes in an order that changes with the hash seed",
+    "sets them up in one order",
 )
 def test_fields_are_set_up_in_one_order_whatever_asks_for_them():
     cfg = OrderedPolicy.default_config()
@@ -126,9 +123,7 @@ def test_info_names_the_model():
 
 def test_a_state_of_another_device_leaves_the_policy_on_its_own():
     policy = DQNPolicy(make_config())
-    state = policy.state_dict()
-    assert not {"_cuda", "_device", "_rank"} & state.keys()
-    policy.load_state_dict({**state, "_cuda": True, "_device": "cuda:1", "_rank": 1})  # as earlier versions have saved
+    policy.load_state_dict({**policy.state_dict(), "cuda": True, "device": "cuda:1", "rank": 1})
     assert (policy._cuda, policy._device, policy._rank) == (False, "cpu", 0)
 
 
@@ -206,12 +201,10 @@ def test_a_given_model_is_used_as_it_is():
 
 
 @pytest.mark.parametrize("mode", ["collect_mode", "eval_mode"])
-@pytest.mark.parametrize(
-    ("state", "message"), [(None, "is a NoneType"), ({"last_iter": 3}, "lacks model; it has last")]
-)
-def test_a_state_without_a_model_is_refused_with_what_it_has(mode, state, message):
+@pytest.mark.parametrize(("state", "word"), [(None, "NoneType"), ({"last_iter": 3}, "last_iter")])
+def test_a_state_without_a_model_is_refused_with_what_it_has(mode, state, word):
     policy = DQNPolicy(make_config())
-    with pytest.raises(ValueError, match=f"the state {message}"):
+    with pytest.raises(ValueError, match=word):
         getattr(policy, mode).load_state_dict(state)
 
 
@@ -228,23 +221,7 @@ def test_policies_are_found_by_their_registered_names():
     assert policy.cfg is cfg
 
 
-@pytest.mark.differs("an error inside a policy's constructor is reported as an unknown type", "it passes through")
-def test_an_error_inside_a_constructor_is_not_taken_for_an_unknown_type():
-    @POLICY_REGISTRY.register("broken_for_test")
-    class Broken:
-        def __init__(self, cfg):
-            raise KeyError("inner")
-
-    try:
-        with pytest.raises(KeyError, match="inner"):
-            create_policy(EasyDict(type="broken_for_test"))
-        with pytest.raises(KeyError, match="unknown type"):
-            create_policy(EasyDict(type="never_registered"))
-    finally:
-        POLICY_REGISTRY.pop("broken_for_test")
-
-
-@pytest.mark.differs("wrong policy settings surface late", "an error at construction")
+@pytest.mark.differs("accepts wrong policy settings and fails later", "refuses them in the constructor")
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -260,6 +237,8 @@ def test_an_error_inside_a_constructor_is_not_taken_for_an_unknown_type():
         ("learn__target_update_freq", 0),
         ("learn__target_theta", 2.0),
         ("learn__ignore_done", "no"),
+        ("learn__criterion", "hubert"),
+        ("learn__grad_clip_type", "norm"),
         ("learn__update_per_collect", -1),
         ("collect__n_sample", 0),
         ("collect__unroll_len", 0),
@@ -283,7 +262,7 @@ def test_several_actions_a_step_are_refused_by_policies_that_have_one(name):
     cfg = POLICY_REGISTRY.get(name).default_config()
     cfg.model.update(obs_shape=4, action_shape=[3, 2])
     cfg.collect.env_num = 1
-    with pytest.raises(ConfigError, match=r"model.action_shape = \[3, 2\] .* one action a step"):
+    with pytest.raises(ConfigError, match="action_shape"):
         create_policy(cfg, enable_field=["collect"])
 
 
@@ -306,18 +285,6 @@ def test_a_policy_is_found_in_the_module_of_its_own_that_configs_name(module, na
     get_policy_cls(EasyDict(type="dqn", import_names=[f"ding.policy.{module}"]))
     found = importlib.import_module(f"ding.policy.{module}")
     assert getattr(found, name) is getattr(ding.policy, name)
-
-
-def test_a_policy_of_ones_own_with_a_command_mode_is_no_export_of_the_package():
-    code = (
-        "from ding.utils.registry_factory import POLICY_REGISTRY\n"
-        "POLICY_REGISTRY.register('own_command', type('OwnCommandPolicy', (), {}))\n"
-        "import ding.policy\n"
-        "assert 'OwnCommandPolicy' not in ding.policy.__all__ and 'DQNCommandModePolicy' in ding.policy.__all__\n"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    )
 
 
 def test_a_gpu_may_be_named_and_must_exist(monkeypatch):

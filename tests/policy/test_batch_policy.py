@@ -1,17 +1,13 @@
 """Policies that act on stacked observations: what is called when their forward is overridden, wrapped or patched."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
 
-from ding.model import model_wrap
 from ding.policy import BatchPolicy
-from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.dqn import DQNPolicy
 from ding.utils import set_pkg_seed
-from ding.utils.batch_methods import batch_method, plain_output_keys
+from ding.utils.batch_methods import batch_method
 from ding.utils.data.collate_fn import default_collate, default_decollate, split_output
 from tests.fakes import FakeManager, Timestep
 from tests.policy.samples import make_config
@@ -34,6 +30,7 @@ def collected(policy_or_mode):
     return [(row["obs"].tolist(), row["action"].tolist()) for row in rows]
 
 
+@pytest.mark.guarantees("overrides")
 @pytest.mark.parametrize(
     "call", [lambda forward, data: forward(data, 0.5), lambda forward, data: forward(data, eps=0.5)]
 )
@@ -58,25 +55,6 @@ def test_a_policy_of_another_library_acts_with_the_documented_helpers():
             return dict(zip(data, default_decollate(output), strict=True))
 
     assert collected(make(Outside)) == collected(make())
-
-
-def test_a_forward_changed_later_is_called_with_dicts(monkeypatch):
-    def watched(forward):
-        @functools.wraps(forward)
-        def call(*args, **kwargs):
-            calls.append(kwargs)
-            return forward(*args, **kwargs)
-
-        return call
-
-    policy, expected, calls = make(), collected(make()), []
-    mode = policy.collect_mode
-    assert collected(mode._replace(forward=watched(mode.forward))) == expected and len(calls) == 5
-    policy = make()
-    policy._forward_collect = watched(policy._forward_collect)
-    assert collected(policy) == expected and len(calls) == 10
-    monkeypatch.setattr(DQNPolicy, "_forward_collect", watched(DQNPolicy._forward_collect))
-    assert collected(make()) == expected and len(calls) == 15
 
 
 def test_a_policy_on_batches_acts_with_its_models_and_makes_plain_transitions_by_default():
@@ -109,19 +87,7 @@ def test_a_policy_on_batches_acts_with_its_models_and_makes_plain_transitions_by
     transition = policy.collect_mode.process_transition(obs[4], output, step)
     assert list(transition) == ["obs", "next_obs", "action", "reward", "done"]
     assert transition["obs"] is obs[4] and transition["next_obs"] is step.obs
-    assert plain_output_keys(policy.collect_mode.process_transition) == ("action",)
     assert policy.collect_mode.get_train_sample([transition]) == [transition]
-
-
-def test_the_command_mode_of_a_policy_on_batches_knows_that_it_takes_epsilon():
-    from ding.policy.command_mode_policy_instance import _with_command_mode
-
-    class Own(DQNPolicy):
-        def _act_collect(self, obs, env_ids):
-            return super()._act_collect(obs, env_ids, eps=0.0)
-
-    assert not issubclass(_with_command_mode(Own), EpsCommandModePolicy)
-    assert issubclass(_with_command_mode(type("Derived", (DQNPolicy,), {})), EpsCommandModePolicy)
 
 
 def test_recurrent_states_are_split_whether_they_are_stacked_or_not():
@@ -136,16 +102,3 @@ def test_recurrent_states_are_split_whether_they_are_stacked_or_not():
             {"action": torch.tensor([5]), "prev_state": {"h": torch.tensor([2.0])}},
         ]
     )
-
-
-def test_a_model_that_returns_a_bare_tensor_is_named():
-    class Net(torch.nn.Module):
-        def forward(self, x):
-            return x.sum(-1)
-
-    policy = make()
-    policy._collect_model = model_wrap(Net(), "base")
-    policy._act_collect = lambda obs, env_ids, eps: policy._forward_batch(policy._collect_model, obs)
-    assert policy.collect_mode.forward({3: torch.ones(3)}, eps=0.0) == {3: torch.tensor([3.0])}
-    with pytest.raises(KeyError, match=r"returned tensor\(\[0.\]\) for env 0; it must return {env_id: {'action'"):
-        collected(policy)

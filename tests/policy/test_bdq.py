@@ -1,16 +1,9 @@
 """BDQ: one target for all branches."""
 
-import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
-from gymnasium import spaces
 
-from ding.entry import serial_pipeline
-from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
-from ding.policy import BDQPolicy
 from ding.utils.data.samples import Kind, Samples, Table
-from ding.utils.registry_factory import ENV_REGISTRY
 from tests.policy.learning import target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import OBS, make_policy
@@ -69,62 +62,9 @@ def test_an_action_of_a_tensor_for_each_branch_becomes_one_in_the_samples(nstep,
         for i in range(4)
     ]
     steps = [{**step, "done": False} for step in steps]
-    expected = get_train_sample(steps)
+    expected = list(get_train_sample(steps))
     split = [form(step) if i % 2 or not are_mixed else step for i, step in enumerate(steps)]
     in_columns = get_train_sample(Samples(Table.of(split)))
     assert in_columns.table.columns["action"].kind is Kind.TENSOR
-    for made in (get_train_sample(split), list(in_columns)):
+    for made in (list(get_train_sample(split)), list(in_columns)):
         assert_same_item(made, expected)
-
-
-@ENV_REGISTRY.register("three_branches")
-class ThreeBranches(BaseEnv):
-    """Episodes of 6 steps; an action is three numbers below 4."""
-
-    def __init__(self, cfg):
-        self.observation_space = spaces.Box(0, 1, (4,), dtype=np.float32)
-        self.action_space = spaces.MultiDiscrete([4] * 3)
-        self.reward_space = spaces.Box(0, 1, (1,), dtype=np.float32)
-
-    def seed(self, seed, dynamic_seed=True):
-        pass
-
-    def reset(self):
-        self._step = 0
-        return np.zeros(4, np.float32)
-
-    def step(self, action):
-        action = np.concatenate(action) if isinstance(action, list) else action  # the random policy's, of several parts
-        assert action.shape == (3,) and action.dtype == np.int64
-        self._step += 1
-        info = {"eval_episode_return": 6.0} if self._step == 6 else {}
-        return BaseEnvTimestep(np.full(4, self._step / 6, np.float32), np.ones(1, np.float32), self._step == 6, info)
-
-    def close(self):
-        pass
-
-    def __repr__(self):
-        return "ThreeBranches"
-
-
-@pytest.mark.parametrize("random_collect_size", [0, 16])
-def test_actions_of_several_branches_go_through_collecting_and_learning(random_collect_size, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    learnt, forward = [], BDQPolicy._forward_learn
-    monkeypatch.setattr(BDQPolicy, "_forward_learn", lambda self, data: learnt.extend(data) or forward(self, data))
-    size = 16 + random_collect_size
-    main = EasyDict(
-        exp_name="exp",
-        env={"collector_env_num": 2, "evaluator_env_num": 2, "n_evaluator_episode": 2, "stop_value": 100},
-        policy={
-            "model": {"obs_shape": 4, "num_branches": 3, "action_bins_per_branch": 4},
-            "random_collect_size": random_collect_size,
-            "learn": {"update_per_collect": 2, "batch_size": size},
-            "collect": {"n_sample": 16},
-            "other": {"replay_buffer": {"replay_buffer_size": 200}},
-        },
-    )
-    env = {"type": "three_branches", "import_names": ["tests.policy.test_bdq"]}
-    create = EasyDict(env=env, env_manager={"type": "base"}, policy={"type": "bdq"}, replay_buffer={"type": "deque"})
-    serial_pipeline((main, create), seed=0, max_train_iter=2)
-    assert [sample["action"].shape for sample in learnt] == [(3,)] * 2 * size

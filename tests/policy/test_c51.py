@@ -40,10 +40,6 @@ def test_the_error_is_the_cross_entropy_to_the_projected_target():
     assert output["total_loss"] == pytest.approx(sum(expected) / 6, rel=1e-4)
 
 
-@pytest.mark.differs(
-    "the target network of C51, Rainbow and FQF is only ever copied",
-    "it may follow by `target_theta`, as DQN's",
-)
 def test_the_target_may_follow_by_a_moving_average():
     policy = make_policy("c51", "learn", learn__target_update_freq=None, learn__target_theta=0.25)
     before = target_of(policy).state_dict()
@@ -51,8 +47,3 @@ def test_the_target_may_follow_by_a_moving_average():
     online = policy._model.state_dict()
     for name, tensor in target_of(policy).state_dict().items():
         assert torch.allclose(tensor, 0.75 * before[name] + 0.25 * online[name], atol=1e-6)
-
-
-def test_atoms_are_checked():
-    with pytest.raises(ValueError, match="model.n_atom = 1"):
-        make_policy("c51", "learn", model__n_atom=1)

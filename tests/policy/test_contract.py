@@ -19,12 +19,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from easydict import EasyDict
+from torch.nn.modules.module import register_module_forward_hook
 
 import ding.policy
-from ding.config.config import compile_config
-from ding.entry.pipeline import read_pair, with_command_mode
+from ding.config.config import Compilation, compile_config
+from ding.config.topics import KnownKeys
+from ding.entry.experiment import Experiment, read_pair, with_command_mode
 from ding.entry.serial_entry_dqfd import mark
-from ding.entry.serial_run import build_run
 from ding.policy import training_step
 from ding.policy.base_policy import create_policy
 from ding.utils import set_pkg_seed
@@ -34,13 +35,13 @@ from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.benchmarks.learning import names
 from tests.generators import reseed
-from tests.policy.learning import watch_syncs, watched_steps
+from tests.policy.learning import set_paths, watch_syncs, watched_steps
 from tests.same_state import differences, through_bytes
 
 # What is learned from a data set learns here from what another policy has collected.
 _COLLECTED_BY = {"cql": "sac", "td3_bc": "td3", "iql": "sac", "discrete_cql": "qrdqn", "bc": "dqn", "sqil": "sql"}
-# What is no state: what is cached of modules, and hooks, which torch numbers.
-_NO_STATE = ("_modes", "_optimizer_step_pre_hooks")
+# What is no state: hooks, which torch numbers, and the mode, which each call sets.
+_NO_STATE = ("_optimizer_step_pre_hooks", "training")
 _TIMES = ("forward_time", "backward_time")
 # Policies that give their samples a priority by the value of the next observation.
 _BOOTSTRAPPING = ["dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "bdq", "ddpg", "td3", "d4pg",
@@ -83,12 +84,7 @@ def _policy_config(name: str) -> EasyDict:
 
 def make(name: str, *fields: str, seed: int = 1, **settings: Any) -> Any:
     cfg = copy.deepcopy(_policy_config(name))
-    for path, value in settings.items():
-        section = cfg
-        *parents, key = path.split("__")
-        for parent in parents:
-            section = section[parent]
-        section[key] = value
+    set_paths(cfg, settings)
     set_pkg_seed(seed, use_cuda=False)
     return create_policy(cfg, enable_field=list(fields or ("learn", "collect", "eval", "command")))
 
@@ -99,7 +95,7 @@ def samples(name: str) -> list[Any]:
     with ExitStack() as stack:
         nstep = _policy_config(name).get("nstep")
         cfg = _configs(_COLLECTED_BY.get(name, name), nstep)
-        run = build_run(stack, cfg, None, None, has_buffer=False)
+        run = Experiment({}, {}, Compilation(cfg, None, KnownKeys())).build_run(stack, has_buffer=False)
         data = run.collector.collect(policy_kwargs=run.commander.step())
         if not run.cfg.policy.get("on_policy"):
             while len(data) < 12:
@@ -173,20 +169,12 @@ _LEARNING = [
 ]
 
 
+@pytest.mark.guarantees("resume")
 @pytest.mark.differs(
-    "a checkpoint of PPO loses the value scale and the learning-rate schedule",
-    "it has `value_norm` and `lr_scheduler`; states without them load",
+    "loses in checkpoints PPO's value scale and learning-rate schedule, temperatures, CQL's multiplier, TD3's and "
+    "DQN's counts of updates, SQN's target network and the phase of PPG",
+    "saves them; older checkpoints load",
 )
-@pytest.mark.differs("a checkpoint of off-policy PPO loses the value scale", "it has `value_norm`")
-@pytest.mark.differs(
-    "a checkpoint of SAC loses its temperature",
-    "it has `log_alpha`, or `alpha` without `log_space`; states without them load",
-)
-@pytest.mark.differs(
-    "the temperature and the Lagrange multiplier of CQL are not saved", "they are, with their optimizers"
-)
-@pytest.mark.differs("a resumed TD3 restarts the count of its actor updates", "the count is saved, as `learn_count`")
-@pytest.mark.differs("the temperature and the target network of `sqn` are not saved", "they are part of the state")
 @pytest.mark.parametrize(("name", "settings"), _LEARNING)
 def test_a_learner_goes_on_bit_by_bit_from_the_checkpoint_of_another(name: str, settings: dict[str, Any]) -> None:
     one, other = make(name, "learn", **settings), make(name, "learn", seed=2, **settings)
@@ -219,9 +207,10 @@ def test_a_process_that_acts_takes_the_weights_of_the_learner(name: str, field: 
     assert differences(learner._model.state_dict(), actor._model.state_dict()) == []
 
 
-@pytest.mark.differs("PPO that only collects fails: its value scale is made where it learns", "every mode has it")
-@pytest.mark.differs("A2C and off-policy PPO fail in a process that only learns", "each mode works alone")
-@pytest.mark.differs("R2D2 that only learns lacks the length of its sequences", "each mode works by itself")
+@pytest.mark.differs(
+    "fails where PPO, A2C or R2D2 only collects or only learns, as in parallel training",
+    "sets up each mode by itself",
+)
 @each_policy
 def test_each_mode_works_alone(name: str) -> None:
     assert rows(make(name, "learn").learn_mode.forward(batch(name)))[0]
@@ -230,6 +219,33 @@ def test_each_mode_works_alone(name: str) -> None:
     policy = make(name)
     for mode in (policy.learn_mode, policy.collect_mode, policy.eval_mode):
         assert mode.reset() is mode.reset([0]) is None
+
+
+# --- networks ---
+
+
+@each_policy
+def test_hooks_that_are_added_to_modules_between_steps_are_called_in_the_next(name: str) -> None:
+    policy, data, every, called = make(name), batch(name), set[Any](), set[Any]()
+    handle = register_module_forward_hook(lambda module, *_: every.add(module))
+    for _ in range(2):  # TD3's actor takes every second step
+        policy.learn_mode.forward(data)
+    handle.remove()
+    for part in policy._model.modules():
+        part.register_forward_hook(lambda module, *_: called.add(module))
+    for _ in range(2):
+        policy.learn_mode.forward(data)
+    assert called == every & set(policy._model.modules())
+
+
+@each_policy
+def test_networks_are_in_training_mode_while_they_learn_and_not_while_they_act(name: str) -> None:
+    policy = make(name)
+    for _ in range(2):
+        policy.learn_mode.forward(batch(name))
+        assert policy._model.training
+        for output in (act(policy, observations(name, 0)), policy.eval_mode.forward(observations(name, 0))):
+            assert output and not policy._model.training
 
 
 # --- random draws ---
@@ -255,9 +271,11 @@ def seed_everything() -> None:
     torch.manual_seed(7)
 
 
+@pytest.mark.guarantees("randomness")
 @each_policy
 @pytest.mark.differs(
-    "an env that seeds numpy or torch makes all episodes explore alike", "policies draw from generators of their own"
+    "explores alike in all episodes of an env that seeds numpy or torch",
+    "draws from generators of its own",
 )
 def test_what_others_seed_or_draw_changes_nothing_of_a_policy(name: str) -> None:
     expected = what_is_drawn(name, lambda: None)
@@ -297,19 +315,9 @@ _TWINS = {**dict.fromkeys(("sac", "discrete_sac", "td3", "cql", "iql"), False), 
 
 
 @pytest.mark.differs(
-    "Rainbow, QR-DQN and IQN monitor `q_value` and `target_q_value`, which they never return", "they return them"
-)
-@pytest.mark.differs(
-    "TD3 monitors names that it does not return, and none of its losses", "it monitors what it returns"
-)
-@pytest.mark.differs("DDPG returns tensors among its numbers to log", "floats")
-@pytest.mark.differs("discrete SAC with one critic logs two rows of its values as two critics", "the value of the one")
-@pytest.mark.differs("SAC returns loss tensors that hold on to their graphs", "floats")
-@pytest.mark.differs(
-    "the monitored names of SAC lack a comma, and name values that do not exist", "they are those of the output"
-)
-@pytest.mark.differs(
-    "behaviour cloning logs `sync_time`, by itself", "averaging gradients over ranks is part of `backward_time`"
+    "monitors values that TD3, SAC, Rainbow, QR-DQN and IQN do not return, hides TD3's losses, and returns tensors "
+    "among the numbers",
+    "monitors what is returned, as floats",
 )
 @pytest.mark.parametrize(("name", "twin"), [*[(name, None) for name in names()], *_TWINS.items()])
 def test_learning_tells_the_monitored_values_as_floats(name: str, twin: bool | None) -> None:
@@ -332,6 +340,7 @@ def test_learning_tells_the_monitored_values_as_floats(name: str, twin: bool | N
         )
 
 
+@pytest.mark.guarantees("data")
 @pytest.mark.parametrize("name", _BOOTSTRAPPING)
 def test_a_time_limit_bootstraps_and_a_terminal_state_does_not(name: str) -> None:
     def errors(**flags: Any) -> list[float]:
@@ -362,11 +371,10 @@ def lone_group(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.differs(
-    "A2C, PG and both further kinds of PPO train replicas that drift apart", "each step averages the gradients"
+    "never averages gradients of PPO, A2C, SAC, DDPG, TD3, R2D2 and others over ranks, so that replicas drift "
+    "apart; the rest averages parameter by parameter",
+    "averages them in one flat bucket at every optimizer step",
 )
-@pytest.mark.differs("PPO on several ranks trains replicas that drift apart", "each step averages the gradients")
-@pytest.mark.differs("gradients of R2D2, IMPALA, ACER and PPG are not averaged over ranks", "they are")
-@pytest.mark.differs("each policy must remember to synchronise gradients", "the shared optimizer step does it")
 @each_policy
 @pytest.mark.parametrize("bp_update_sync", [True, False])
 def test_the_gradients_of_every_step_are_averaged_over_the_ranks(
@@ -405,6 +413,28 @@ def test_outputs_have_the_ids_of_the_envs_in_their_order_and_no_gradients(name: 
 
 
 @each_policy
+def test_evaluations_are_greedy_and_collections_explore(name: str) -> None:
+    obs = observations(name, 0, 1)
+    first, second = (make(name, "eval").eval_mode.forward(obs) for _ in range(2))
+    assert differences(first, second) == []
+    for out in first.values():
+        action, logit = out["action"], out.get("logit")
+        if isinstance(logit, torch.Tensor) and not action.is_floating_point():
+            assert torch.equal(action.reshape(-1), logit.argmax(-1).reshape(-1))
+        elif isinstance(logit, dict):
+            assert torch.equal(action, logit["mu"])
+    policy = make(name, "collect", "command")
+    drawn = {tuple(out["action"].reshape(-1).tolist()) for _ in range(20) for out in act(policy, {0: obs[0]}).values()}
+    assert len(drawn) > 1 or name == "bc"
+
+
+@each_policy
+def test_without_envs_there_are_no_actions(name: str) -> None:
+    policy = make(name)
+    assert act(policy, {}) == policy.eval_mode.forward({}) == {}
+
+
+@each_policy
 def test_a_transition_has_what_the_samples_need(name: str) -> None:
     policy = make(name, "collect", "command")
     obs = observations(name, 0)
@@ -412,6 +442,15 @@ def test_a_transition_has_what_the_samples_need(name: str) -> None:
     transition = policy.collect_mode.process_transition(obs[0], act(policy, obs)[0], timestep)
     assert {"obs", "action", "reward", "done"} <= transition.keys()
     assert transition["obs"] is obs[0] and transition["reward"] is timestep.reward and transition["done"] is False
+
+
+@each_policy
+def test_random_actions_make_samples_unless_a_policy_says_that_it_needs_its_own_outputs(name: str) -> None:
+    policy, obs = make(name, "collect", "command"), observations(name, 0)
+    action = {"action": act(policy, obs)[0]["action"]}
+    timestep = EasyDict(obs=obs[0], reward=torch.ones(1), done=False, info={})
+    if not (policy.cfg.on_policy or policy.cfg.get("transition_with_policy_data")):
+        assert policy.collect_mode.process_transition(obs[0], action, timestep)["action"] is action["action"]
 
 
 @pytest.mark.parametrize("name", [name for name in POLICY_REGISTRY if name + "_command" in POLICY_REGISTRY])

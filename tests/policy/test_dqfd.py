@@ -5,23 +5,18 @@ import copy
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
-from ding.entry import serial_pipeline, serial_pipeline_dqfd
-from ding.policy import DQFDCommandModePolicy, DQFDPolicy
+from ding.policy import DQFDPolicy
 from ding.rl_utils import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.utils.data.samples import Samples, Table
-from tests.policy.learning import target_of
-from tests.policy.test_bc import Balance
+from tests.policy.learning import set_paths, target_of
 
 
 def make_policy(*fields, **settings):
     cfg = DQFDPolicy.default_config()
     cfg.model.update(obs_shape=4, action_shape=2, encoder_hidden_size_list=[8])
     cfg.nstep = 2
-    for path, value in settings.items():
-        section, _, key = path.rpartition("__")
-        (cfg[section] if section else cfg)[key] = value
+    set_paths(cfg, settings)
     torch.manual_seed(0)
     return DQFDPolicy(cfg, enable_field=list(fields) or None)
 
@@ -99,19 +94,6 @@ def test_loss_and_priority_are_those_of_the_paper(weights):
     assert set(output) == {"cur_lr", "total_loss", "q_value", "target_q_value", "priority"}
 
 
-@pytest.mark.differs(
-    "DQfD fails on samples that do not say whether they are an expert's",
-    "they count as the policy's own",
-)
-def test_samples_without_a_mark_are_the_policys_own():
-    policy, data = make_policy("learn"), make_batch()
-    for row in data:
-        del row["is_expert"]
-    assert policy.learn_mode.forward(data)["priority"] == pytest.approx(
-        expected_errors(policy := make_policy("learn"), data), rel=1e-4
-    )
-
-
 def test_terminal_states_bootstrap_where_done_is_ignored():
     policy, data = make_policy("learn", learn__ignore_done=True), make_batch()
     for row in data:
@@ -141,10 +123,6 @@ def test_parameters_decay_by_themselves():
         assert torch.allclose(parameter, old * (1 - 0.1 * 0.5), atol=1e-6)
 
 
-@pytest.mark.differs(
-    "one-step targets of DQfD treat a time limit as an end",
-    "`done_1` is set where the value of `next_obs_1` does not count",
-)
 @pytest.mark.parametrize("as_columns", [False, True])
 def test_samples_know_what_follows_after_one_step_and_after_n(as_columns):
     steps = [
@@ -169,55 +147,3 @@ def test_samples_know_what_follows_after_one_step_and_after_n(as_columns):
     samples = policy.collect_mode.get_train_sample(Samples(Table.of(steps)) if as_columns else steps)
     assert [row["done_1"] for row in samples] == [False, False, False, True]
     assert [row["reward"].tolist() for row in samples] == [[0, 1], [1, 2], [2, 3], [3, 0]]
-
-
-def outside_config():
-    """As the example config of DI-engine has it."""
-    main = EasyDict(
-        exp_name="cartpole_dqfd_seed0",
-        env={
-            "env_id": "CartPole-v1",
-            "collector_env_num": 8,
-            "evaluator_env_num": 5,
-            "n_evaluator_episode": 5,
-            "stop_value": 195,
-        },
-        policy={
-            "cuda": False,
-            "priority": True,
-            "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [128, 128, 64], "dueling": True},
-            "nstep": 3,
-            "discount_factor": 0.97,
-            "learn": {
-                "batch_size": 64,
-                "learning_rate": 0.001,
-                "lambda1": 1,
-                "lambda2": 3.0,
-                "lambda3": 0,
-                "per_train_iter_k": 10,
-                "expert_replay_buffer_size": 200,
-            },
-            "collect": {"n_sample": 8, "model_path": "model_path_placeholder"},
-            "eval": {"evaluator": {"eval_freq": 50}},
-            "other": {
-                "eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000},
-                "replay_buffer": {"replay_buffer_size": 20000},
-            },
-        },
-    )
-    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": "dqfd"})
-    return main, create
-
-
-def test_the_example_config_runs_with_and_without_an_expert(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    expert = outside_config()
-    expert[1].policy.type = "dqn"
-    torch.save({"model": make_policy("eval", model__encoder_hidden_size_list=[128, 128, 64])._model.state_dict()}, "x")
-    main, create = outside_config()
-    main.policy.collect.model_path = "x"
-    policy = serial_pipeline_dqfd((main, create), (copy.deepcopy(main), expert[1]), max_train_iter=12)
-    assert isinstance(policy, DQFDCommandModePolicy)
-    main.policy.collect.model_path = ""
-    serial_pipeline_dqfd((main, create), (main, expert[1]), expert_model=Balance(), max_train_iter=11)
-    serial_pipeline(outside_config(), max_train_iter=1)

@@ -14,18 +14,6 @@ def test_a_plain_dict_is_collated_in_its_order():
     assert stacked.dtype == torch.uint8
 
 
-def test_a_stacked_batch_is_not_copied():
-    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert acting_input(rows).data_ptr() == acting_input({"a": rows})["a"].data_ptr() == rows.ctypes.data
-
-
-def test_a_batch_is_moved_to_a_device_only_if_one_is_given():
-    rows = torch.zeros(2, 3, dtype=torch.uint8)
-    moved = acting_input({"a": [rows]}, device="meta")["a"][0]
-    assert (moved.device.type, moved.dtype) == ("meta", torch.float32)
-    assert acting_input(rows).device.type == "cpu" and acting_input(moved).device.type == "meta"
-
-
 def test_observations_of_one_element_keep_their_axis():
     rows = np.zeros((2, 1), dtype=np.float32)
     assert acting_input(rows).shape == stack_observations(dict(enumerate(rows))).shape == (2, 1)

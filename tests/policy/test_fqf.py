@@ -90,11 +90,3 @@ def test_a_projection_to_another_head_width_learns_too():
     before = policy._model.projection[0].weight.clone()
     policy.learn_mode.forward(make_batch(6))
     assert not torch.equal(policy._model.projection[0].weight, before)
-
-
-def test_a_frozen_encoder_has_a_norm_of_zero_and_the_rest_learns():
-    policy = make_fqf()
-    policy._model.encoder.requires_grad_(False)
-    before = policy._model.head.Q[1][0].weight.clone()
-    assert policy.learn_mode.forward(make_batch(6))["total_norm_encoder"] == 0
-    assert not torch.equal(policy._model.head.Q[1][0].weight, before)

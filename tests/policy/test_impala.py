@@ -9,10 +9,7 @@ import torch
 
 from ding.policy import IMPALAPolicy
 from ding.rl_utils import vtrace_data, vtrace_error_continuous_action, vtrace_error_discrete_action
-from ding.utils.batch_methods import plain_output_keys
-from ding.utils.config_helper import ConfigError
-from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Samples, Table, listed, whole_of
+from tests.policy.learning import parameters_of, set_paths
 
 Timestep = namedtuple("Timestep", ("obs", "reward", "done", "info"))
 LEARN = {"discount_factor": 0.9, "lambda_": 0.8, "rho_clip_ratio": 1.1, "c_clip_ratio": 0.9, "rho_pg_clip_ratio": 1.2}
@@ -23,12 +20,7 @@ def make_policy(*fields, seed=0, action_space="discrete", **settings):
     cfg.model.update(obs_shape=3, action_shape=2, encoder_hidden_size_list=[8, 64])
     cfg.update(unroll_len=4, action_space=action_space)
     cfg.learn.update(LEARN)
-    for path, value in settings.items():
-        section = cfg
-        *parents, key = path.split("__")
-        for name in parents:
-            section = section[name]
-        section[key] = value
+    set_paths(cfg, settings)
     torch.manual_seed(seed)
     return IMPALAPolicy(cfg, enable_field=list(fields) or None)
 
@@ -63,10 +55,6 @@ def make_sequences(policy, number, length=4, **kwargs):
         for seed in range(number)
         for sample in policy._get_train_sample(make_episode(length, seed, **kwargs))
     ]
-
-
-def parameters_of(policy):
-    return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
 
 
 # --- learn ---
@@ -158,10 +146,6 @@ def test_steps_after_the_end_are_not_learnt(end):
     assert list(of_four_steps.values()) == pytest.approx(list(of_two_steps.values()), rel=1e-5)
 
 
-@pytest.mark.differs(
-    "IMPALA treats a time limit as the end of the episode",
-    "it bootstraps if the env reports a time limit",
-)
 def test_how_an_episode_ended_decides_about_the_value_after_it():
     def loss(end):
         policy = make_policy("learn")
@@ -171,7 +155,6 @@ def test_how_an_episode_ended_decides_about_the_value_after_it():
     assert loss({"done": True, "truncated": True}) == loss({}) != loss({"done": True})
 
 
-@pytest.mark.differs("IMPALA returns no priorities", "with `priority` it does, and importance weights scale the losses")
 def test_importance_weights_scale_the_losses_of_their_sequence():
     data = make_sequences(make_policy("learn"), 2)
 
@@ -187,22 +170,6 @@ def test_importance_weights_scale_the_losses_of_their_sequence():
     assert all(type(priority) is float and priority > 0 for priority in plain["priority"])
 
 
-@pytest.mark.parametrize("action_space", ["discrete", "continuous"])
-@pytest.mark.parametrize("length", [3, 4, 6])
-def test_columns_make_the_sequences_of_dicts_and_teach_the_same(length, action_space):
-    policy = make_policy("collect", action_space=action_space)
-    episodes = [
-        make_episode(length, seed, continuous=action_space == "continuous", last={"done": True}) for seed in (0, 1)
-    ]
-    samples = [sample for episode in episodes for sample in policy._get_train_sample(copy.deepcopy(episode))]
-    columns = listed(whole_of([policy._get_train_sample(Samples(Table.of(episode))) for episode in episodes]))
-    sent = from_plain(to_plain(columns.table.compact()))  # what a parallel collector sends and a learner gets
-    expected = make_policy("learn", action_space=action_space).learn_mode.forward(samples)
-    for data in (columns, sent, sent.table.rows()):
-        assert make_policy("learn", action_space=action_space).learn_mode.forward(data) == expected
-    assert columns.table is not None
-
-
 def test_gradients_are_clipped_where_that_is_set():
     def step(**settings):
         policy = make_policy("learn", learn__optim="rmsprop", **settings)
@@ -215,30 +182,6 @@ def test_gradients_are_clipped_where_that_is_set():
 # --- collect and eval ---
 
 
-def test_collecting_draws_actions_and_evaluating_takes_the_likeliest():
-    policy = make_policy()
-    obs = {0: torch.rand(3), 4: torch.rand(3)}
-    output = policy.collect_mode.forward(obs)
-    assert list(output) == [0, 4] and output[4].keys() == {"logit", "action"}
-    assert output[0]["action"].shape == (1,) and output[0]["logit"].shape == (2,)
-    drawn = {policy.collect_mode.forward(obs)[0]["action"].item() for _ in range(50)}
-    assert drawn == {0, 1}
-    evaluated = policy.eval_mode.forward(obs)
-    assert all(out["action"] == out["logit"].argmax() for out in evaluated.values())
-    step = Timestep(torch.rand(3), torch.ones(1), False, {})
-    transition = policy.collect_mode.process_transition(obs[0], output[0], step)
-    assert list(transition) == ["obs", "next_obs", "logit", "action", "reward", "done"]
-    assert plain_output_keys(policy.collect_mode.process_transition) == ("logit", "action")
-
-
-def test_continuous_actions_have_a_mean_and_a_deviation():
-    policy = make_policy("collect", "eval", action_space="continuous")
-    out = policy.collect_mode.forward({1: torch.rand(3)})[1]
-    assert out["action"].shape == out["logit"]["mu"].shape == out["logit"]["sigma"].shape == (2,)
-    evaluated = policy.eval_mode.forward({1: torch.rand(3)})[1]
-    assert torch.equal(evaluated["action"], evaluated["logit"]["mu"])
-
-
 def test_pieces_have_the_length_of_the_setting():
     policy = make_policy("collect")
     assert policy.collect_mode.get_attribute("unroll_len") == 4
@@ -246,20 +189,3 @@ def test_pieces_have_the_length_of_the_setting():
     samples = policy.collect_mode.get_train_sample(make_episode(6))
     assert [[action.item() for action in sample["action"]] for sample in samples] == [[0, 1, 0, 1], [0, 1, 0, 1]]
     assert np.allclose(samples[1]["obs"][0], make_episode(6)[2]["obs"])
-
-
-# --- settings ---
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"priority_IS_weight": True}, "priority_IS_weight = True"),
-        ({"unroll_len": 1}, "unroll_len"),
-        ({"learn__optim": "sgd"}, "learn.optim"),
-        ({"action_space": "hybrid"}, "action_space"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        make_policy("learn", **settings)

@@ -43,10 +43,5 @@ def test_the_target_is_that_of_munchausen():
     assert output["action_gap"] == pytest.approx(sum(gaps) / 8, rel=1e-4)
 
 
-def test_only_single_steps_are_learnt():
-    with pytest.raises(ValueError, match="nstep = 3 is not allowed"):
-        make_policy("mdqn", "learn", nstep=3)
-
-
 def test_adam_has_the_epsilon_of_the_paper():
     assert make_policy("mdqn", "learn").learn_mode.state_dict()["optimizer"]["param_groups"][0]["eps"] == 3.125e-4

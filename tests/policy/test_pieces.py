@@ -2,7 +2,6 @@
 
 import functools
 from collections import namedtuple
-from types import MethodType
 
 import numpy as np
 import pytest
@@ -23,15 +22,12 @@ from ding.policy import (
     TD3BCPolicy,
     TD3Policy,
 )
-from ding.policy.dqn import DQNPolicy
-from ding.utils.batch_methods import accepts_pieces, takes_pieces
+from ding.utils.batch_methods import takes_pieces
 from ding.utils.data.samples import Table
-from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.policy import on_policy_samples, test_bc, test_discrete_sac, test_dqfd, test_impala, test_ppg, test_r2d2
 from tests.policy.continuous_samples import make_config as make_continuous_config
 from tests.policy.value_policies import make_policy as make_value_policy
 from tests.rl_utils.fragments import FLAGS, assert_same, parts_of
-from tests.rl_utils.test_fragments import python_calls
 
 Timestep = namedtuple("Timestep", "obs reward done info")
 NSTEP = {"nstep": 3}
@@ -128,61 +124,3 @@ def test_samples_of_all_pieces_are_those_of_each(name, flags):
         together = collect(policy, lengths, flags, seed, is_whole=name in EPISODES)
         parts = [get_train_sample(part) for part in parts_of(together)]
         assert_same(get_train_sample(together), parts)
-
-
-def test_the_last_observations_of_all_pieces_are_valued_at_once():
-    policy, batches = POLICIES["a2c"](), []
-    values = policy._values
-    policy._values = lambda observations: (batches.append(len(observations)), values(observations))[1]
-    together = collect(policy, [7, 3, 1, 5], "done", seed=1)
-    parts = [policy.collect_mode.get_train_sample(part) for part in parts_of(together)]
-    unfinished = sum(not part.rows()[-1]["done"] for part in parts_of(together))
-    assert unfinished > 1 and batches == [1] * unfinished
-    made = policy.collect_mode.get_train_sample(together)
-    assert batches[unfinished:] == [unfinished]
-    adv = torch.stack([sample["adv"] for part in parts for sample in part.rows()])
-    assert torch.allclose(torch.from_numpy(made.columns["adv"].values()), adv, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_many_pieces_take_as_many_python_calls_as_two(name):
-    policy, get_train_sample = policy_of(name), policy_of(name).collect_mode.get_train_sample
-    few, many = (collect(policy, [3, 14] * count, "done", is_whole=True) for count in (1, 20))
-    get_train_sample(collect(policy, [3, 14], "done", is_whole=True))  # fills caches
-    assert python_calls(get_train_sample, few) == python_calls(get_train_sample, many)
-
-
-def test_all_policies_of_the_package_take_pieces():
-    classes = {cls for cls in map(POLICY_REGISTRY.get, POLICY_REGISTRY) if cls.__module__.startswith("ding.policy.")}
-    assert len(classes) > 30
-    for cls in classes:
-        assert takes_pieces(MethodType(cls._get_train_sample, object())), cls
-
-
-class Overriding(DQNPolicy):
-    def _get_train_sample(self, transitions):
-        return super()._get_train_sample(transitions)
-
-
-class Wrapping(DQNPolicy):
-    @functools.wraps(DQNPolicy._get_train_sample)
-    def _get_train_sample(self, transitions):
-        return DQNPolicy._get_train_sample(self, transitions)
-
-
-class Declared(DQNPolicy):
-    @accepts_pieces
-    def _get_train_sample(self, transitions):
-        return transitions
-
-
-def test_only_the_declared_function_itself_takes_pieces():
-    cfg = policy_of("dqn").cfg
-    taken = {
-        cls: takes_pieces(cls(cfg, enable_field=["collect"]).collect_mode.get_train_sample)
-        for cls in (DQNPolicy, Overriding, Wrapping, Declared)
-    }
-    assert list(taken.values()) == [True, False, False, True]
-    own = policy_of("dqn").collect_mode.get_train_sample
-    for other in (functools.partial(own), lambda data: own(data), own.__func__, list):
-        assert not takes_pieces(other)

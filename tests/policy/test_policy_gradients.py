@@ -1,21 +1,19 @@
 """What all policy gradient methods have in common: modes, state, ranks, columns, masks, images, dicts, pipelines."""
 
-import copy
 import math
 
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
 from ding.policy import (
     A2CPolicy,
     PGPolicy,
     PPOOffPolicy,
     PPOPGPolicy,
-    create_policy,
 )
-from tests.policy.on_policy_samples import make_episodes, make_piece, make_pieces, make_policy, parameters_of
+from tests.policy.learning import parameters_of
+from tests.policy.on_policy_samples import make_episodes, make_pieces, make_policy
 
 CLASSES = {"a2c": A2CPolicy, "pg": PGPolicy, "ppo_pg": PPOPGPolicy, "ppo_offpolicy": PPOOffPolicy}
 OBS = {3: torch.rand(4), 0: torch.rand(4)}
@@ -55,18 +53,9 @@ def test_actions_and_logits_have_the_documented_shapes(name):
                 assert (entry["action"].shape, shapes) == (action, logit)
 
 
-@each_policy
-def test_the_model_follows_the_action_space(name):
-    cfg = CLASSES[name].default_config()
-    cfg.type, cfg.action_space = name, "continuous"
-    cfg.model = EasyDict(obs_shape=4, action_shape=2)
-    policy = create_policy(cfg)
-    assert policy._model.action_space == "continuous" and policy.has_discrete_actions is False
-
-
 @pytest.mark.differs(
-    "PG and PPO without a critic do not know `action_mask`",
-    "illegal actions are ruled out, in learning too",
+    "ignores `action_mask` in discrete SAC, PG and PPO without a critic",
+    "rules out illegal actions, in learning too",
 )
 @each_policy
 def test_illegal_actions_are_never_taken_nor_learned(name):
@@ -105,27 +94,3 @@ def test_dict_observations_may_be_learned_from(name):
     before = parameters_of(policy)
     learn(policy, data)
     assert not torch.equal(parameters_of(policy), before)
-
-
-# --- state ---
-
-
-@each_policy
-def test_a_collecting_process_takes_what_it_needs_from_the_learner(name):
-    learner, collector = make(name, "learn", "collect"), make(name, "collect", seed=4)
-    learn(learner, make_data(learner))
-    state = learner.learn_mode.state_dict()
-    assert state.keys() == {"model", "optimizer"} | ({"value_norm"} if name == "ppo_offpolicy" else set())
-    collector.collect_mode.load_state_dict(state)
-    torch.manual_seed(0)
-    piece = make_piece(learner, 4, {"done": True})
-    ours, theirs = (p.collect_mode.get_train_sample(copy.deepcopy(piece)) for p in (learner, collector))
-    key = "return" if name in ("pg", "ppo_pg") else "adv"
-    assert [sample[key] for sample in ours] == [sample[key] for sample in theirs]
-    make(name, "eval").eval_mode.load_state_dict(state)
-
-
-# --- columns and ranks ---
-
-
-# --- pipelines ---

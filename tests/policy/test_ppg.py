@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from ding.model import PPG
 from ding.policy import PPGOffPolicy
 from ding.rl_utils import (
     get_gae_with_default_last_value,
@@ -21,6 +20,7 @@ from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from tests.generators import reseed, rng_of
+from tests.policy.learning import set_paths
 
 AUX = {"aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss"}
 
@@ -29,12 +29,7 @@ def make_policy(*fields, seed=0, **settings):
     cfg = PPGOffPolicy.default_config()
     cfg.model.update(obs_shape=3, action_shape=2, encoder_hidden_size_list=[8, 64])
     cfg.learn.update(batch_size=4, aux_freq=3, aux_train_epoch=2, aux_bc_weight=0.7)
-    for path, value in settings.items():
-        section = cfg
-        *parents, key = path.split("__")
-        for name in parents:
-            section = section[name]
-        section[key] = value
+    set_paths(cfg, settings)
     set_pkg_seed(seed, use_cuda=False)
     return PPGOffPolicy(cfg, enable_field=list(fields) or None)
 
@@ -155,38 +150,6 @@ def test_an_auxiliary_phase_follows_every_so_many_iterations_and_forgets_its_bat
     assert len(policy.learn_mode.state_dict()["aux_memories"]) == 1
 
 
-def test_the_value_phase_spares_the_actor_and_the_policy_phase_the_critic():
-    policy = make_policy("learn", learn__entropy_weight=0.0)
-    data = make_samples(4)
-    no_adv = [{**sample, "adv": torch.zeros(1)} for sample in data]
-    before = [parameters_of(part) for part in (policy._model.actor_critic, policy._model.aux_critic)]
-    policy.learn_mode.forward({"policy": no_adv, "value": data})
-    assert torch.equal(parameters_of(policy._model.actor_critic), before[0])
-    assert not torch.equal(parameters_of(policy._model.aux_critic), before[1])
-
-
-@pytest.mark.differs(
-    "the state of PPG lacks what its next auxiliary phase is to learn from, and when that is",
-    "it has both; states without them load",
-)
-def test_the_state_of_learning_comes_back_in_mid_phase():
-    policy, other = make_policy("learn", seed=0), make_policy("learn", seed=1)
-    data = {"policy": make_samples(5), "value": make_samples(5, 1)}
-    for _ in range(2):
-        policy.learn_mode.forward(data)
-    state = copy.deepcopy(policy.learn_mode.state_dict())
-    assert {"model", "optimizer_ac", "optimizer_aux_critic"} < state.keys()
-    other.learn_mode.load_state_dict(state)
-    results = []
-    for one in (policy, other):
-        reseed(one, 0)
-        results.append([one.learn_mode.forward(data) for _ in range(2)])
-    assert results[0] == results[1] and results[0][0].keys() > AUX
-    assert torch.equal(parameters_of(policy._model), parameters_of(other._model))
-    other.learn_mode.load_state_dict({key: state[key] for key in ("model", "optimizer_ac", "optimizer_aux_critic")})
-    assert not AUX & other.learn_mode.forward(data).keys()
-
-
 @pytest.mark.parametrize("as_columns", [False, True])
 @pytest.mark.parametrize(("end", "number"), [({}, 5), ({"done": True}, 6), ({"done": True, "truncated": True}, 5)])
 def test_samples_have_an_advantage_and_the_names_of_both_buffers(end, number, as_columns):
@@ -203,17 +166,6 @@ def test_samples_have_an_advantage_and_the_names_of_both_buffers(end, number, as
     assert policy.collect_mode.get_train_sample([]) == []
 
 
-def test_acting():
-    policy = make_policy()
-    obs = {0: torch.rand(3), 2: torch.rand(3)}
-    output = policy.collect_mode.forward(obs)
-    assert output[2].keys() == {"logit", "value", "action"} and output[0]["action"].shape == (1,)
-    assert {policy.collect_mode.forward(obs)[0]["action"].item() for _ in range(50)} == {0, 1}
-    assert all(out["action"] == out["logit"].argmax() for out in policy.eval_mode.forward(obs).values())
-    assert isinstance(policy._model, PPG)
-
-
-@pytest.mark.parametrize(("setting", "value"), [("priority", True), ("collect__unroll_len", 2)])
-def test_settings_that_cannot_work_are_refused(setting, value):
-    with pytest.raises(ConfigError, match=setting.replace("__", ".")):
-        make_policy("learn", **{setting: value})
+def test_sequences_are_refused():
+    with pytest.raises(ConfigError, match="unroll_len"):
+        make_policy("learn", collect__unroll_len=2)

@@ -8,26 +8,20 @@ import pytest
 import torch
 from torch import nn
 
-from ding.model.template.vac import VAC
 from ding.policy.actor_critic import ACTION_KINDS
 from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.pg import PPOPGPolicy
 from ding.policy.ppo import PPOLoss, PPOPolicy, normalised
-from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import save_file
 from tests.generators import reseed, rng_of
+from tests.policy.learning import parameters_of
 from tests.policy.on_policy_samples import (
     AgentModel,
     batched,
     judge,
-    make_config,
     make_episodes,
-    make_obs,
-    make_piece,
     make_pieces,
     make_policy,
-    parameters_of,
     scale_of,
 )
 
@@ -234,39 +228,13 @@ def test_monitored_names(tmp_path):
     assert make_policy(learn__pretrained_model_path=path).learn_mode.monitor_vars() == LOGGED
 
 
-def test_whole_numbers_may_be_floats():
-    policy = make_policy(learn__epoch_per_collect=2.0, learn__batch_size=8.0, learn__learning_rate=1)
-    steps = policy.learn_mode.forward(make_pieces(policy))
-    assert len(steps) == 6 and type(steps[0]["cur_lr"]) is float
-
-
-@pytest.mark.differs("a PPO minibatch of one sample makes the loss NaN", "a single advantage is not normalised")
+@pytest.mark.differs("makes the loss of PPO NaN by a minibatch of one sample", "leaves a single advantage as it is")
 def test_fewer_samples_than_a_minibatch_are_one_batch_and_one_sample_is_no_nan():
     policy = make_policy(learn__epoch_per_collect=1)
     data = make_pieces(policy)
     assert len(policy.learn_mode.forward(data[:3])) == 1
     (step,) = policy.learn_mode.forward(data[:1])
     assert not any(math.isnan(value) for value in step.values())
-
-
-def test_the_value_loss_falls_and_what_paid_becomes_likelier():
-    torch.manual_seed(0)
-    policy = make_policy(
-        learn__learning_rate=0.01,
-        learn__epoch_per_collect=15,
-        learn__batch_size=64,
-        learn__value_norm=False,
-        collect__discount_factor=0.0,
-    )
-    data = [sample for _ in range(3) for sample in make_pieces(policy)]
-    for sample in data:
-        sample["reward"] = (sample["action"] == 2).float()
-    obs = make_obs()[None]
-    before = policy._model(obs, "compute_actor")["logit"].softmax(-1)[0, 2].item()
-    steps = policy.learn_mode.forward(data)
-    assert policy._model(obs, "compute_actor")["logit"].softmax(-1)[0, 2].item() > before + 0.1
-    assert steps[-1]["value_loss"] < steps[0]["value_loss"]
-    assert steps[-1]["approx_kl"] != 0
 
 
 def test_observations_of_other_dtypes_and_copies_learn_the_same():
@@ -282,14 +250,6 @@ def test_observations_of_other_dtypes_and_copies_learn_the_same():
     for change in (torch.clone, lambda obs: obs.to(torch.uint8), lambda obs: obs.double()):
         for ours, theirs in zip(learn(change), shared, strict=True):
             assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
-
-
-def test_the_modules_are_switched_to_training_and_back():
-    policy = make_policy()
-    data = make_pieces(policy)
-    assert not policy._model.training
-    policy.learn_mode.forward(data)
-    assert policy._model.training
 
 
 def test_a_learner_may_set_the_weight_of_the_entropy():
@@ -377,19 +337,7 @@ def test_epochs_end_before_a_step_on_a_minibatch_where_the_policy_has_moved_too_
     assert len(expected) == 12 and learned(limited) == expected[:steps] and steps < 12
 
 
-@pytest.mark.parametrize("value", [0, -0.1, "much"])
-def test_a_limit_of_the_divergence_is_above_0(value):
-    with pytest.raises(ConfigError, match="target_kl"):
-        make_policy(learn__target_kl=value)
-
-
 # --- learning rate, pretrained policy, value norm ---
-
-
-def test_the_learning_rate_in_use_is_told():
-    policy = make_policy()
-    policy._optimizer.param_groups[0]["lr"] = 0.25
-    assert {step["cur_lr"] for step in policy.learn_mode.forward(make_pieces(policy))} == {0.25}
 
 
 def test_the_learning_rate_falls_linearly_once_a_collection():
@@ -438,23 +386,9 @@ def test_a_pretrained_policy_of_a_continuous_action_space(tmp_path):
     assert steps[0]["kl_div"] == pytest.approx(0, abs=1e-6) != steps[-1]["kl_div"]
 
 
-def test_values_and_pretrained_policies_are_asked_for_in_parts(tmp_path, monkeypatch):
-    path = str(tmp_path / "ckpt.pth.tar")
-    save_file(path, make_policy(seed=5)._model.state_dict())
-
-    def learn():
-        policy = make_policy(learn__pretrained_model_path=path)
-        return policy.learn_mode.forward(make_pieces(policy))
-
-    whole = learn()
-    monkeypatch.setattr("ding.policy.ppo._ROWS", 5)
-    for ours, theirs in zip(learn(), whole, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
-
-
 @pytest.mark.differs(
-    "without `recompute_adv` the returns drift from epoch to epoch with the value scale",
-    "they are computed once",
+    "lets PPO's returns drift from epoch to epoch with the value scale, without `recompute_adv`",
+    "computes them once",
 )
 def test_returns_do_not_drift_over_the_epochs_without_recomputing():
     policy = make_policy(recompute_adv=False, learn__epoch_per_collect=3, learn__learning_rate=1e-12)
@@ -483,52 +417,3 @@ def test_agents_with_a_common_value_weigh_in_by_the_mean_of_their_entropies_in_e
     batch |= {"log_prob_old": [torch.zeros(2, 3)], "value": torch.zeros(2), "return_": torch.zeros(2)}
     total, _ = loss({"logit": logit, "value": torch.zeros(2)}, {**batch, "weight": torch.tensor([3.0, 5.0])})
     assert total.item() == pytest.approx(-0.1 * 3 * (2 / 3 * math.log(2)) / 2)
-
-
-def test_one_rank_learns_as_one_without_ranks(tmp_path):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        results = []
-        for multi_gpu in (False, True):
-            policy = make_policy(multi_gpu=multi_gpu)
-            results.append(policy.learn_mode.forward(make_pieces(policy)))
-    finally:
-        torch.distributed.destroy_process_group()
-    for ours, theirs in zip(*results, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
-
-
-def test_images_are_converted_batch_by_batch():
-    cfg = make_config(learn__epoch_per_collect=1)
-    cfg.model.update(obs_shape=[1, 8, 8])
-    model = VAC(
-        [1, 8, 8],
-        3,
-        encoder=nn.Sequential(nn.Flatten(), nn.Linear(64, 8)),
-        actor_head_hidden_size=8,
-        critic_head_hidden_size=8,
-    )
-    policy = make_policy(model=model)
-    data = make_pieces(policy, make_obs=lambda: torch.randint(255, (1, 8, 8), dtype=torch.uint8))
-    assert OnPolicyData(data, ignore_done=False, with_next=True).observations.dtype is torch.uint8
-    assert len(policy.learn_mode.forward(data)) == 6
-
-
-@pytest.mark.differs("PPO moves its data to the GPU transition by transition", "as whole batches")
-def test_what_is_on_another_device_comes_back(monkeypatch):
-    moved = []
-
-    def to_device(item, device):
-        moved.append(device)
-        return item
-
-    for module in ("actor_critic", "common_utils", "on_policy_data", "training_step"):
-        monkeypatch.setattr(f"ding.policy.{module}.to_device", to_device)
-    policy = make_policy()
-    policy._cuda, policy._device = True, "cuda:0"
-    policy._get_train_sample(make_piece(policy, 3))
-    assert moved[-2:] == ["cuda:0", "cpu"]
-    data = make_pieces(policy)
-    del moved[:]
-    policy.learn_mode.forward(data)
-    assert moved == ["cuda:0"] * 3  # once a collection: columns, observations, and where the next ones are

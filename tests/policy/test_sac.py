@@ -10,11 +10,10 @@ from torch.distributions import Normal
 
 from ding.policy.sac import SACPolicy, Temperature
 from ding.utils import set_pkg_seed
-from ding.utils.batch_methods import plain_output_keys
 from ding.utils.config_helper import ConfigError
 from tests.generators import reseed, rng_of
 from tests.policy.continuous_samples import columns, make_batch, make_config, parameters
-from tests.policy.learning import assert_actor_leaves_the_critic_alone, target_of
+from tests.policy.learning import target_of
 
 OBS = {3: torch.zeros(3), 0: torch.ones(3)}
 
@@ -125,25 +124,6 @@ def test_importance_weights_scale_the_loss_of_each_critic_but_not_the_priority()
     assert output["critic_loss"] != pytest.approx(learn(make_policy("learn"), data)["critic_loss"])
 
 
-@pytest.mark.differs("an actor's update computes gradients of the critic's parameters, too", "only those of its own")
-def test_the_actors_step_leaves_no_gradient_in_the_critic():
-    policy = make_policy("learn")
-    data = make_batch(8)
-    assert_actor_leaves_the_critic_alone(policy, lambda: learn(policy, data))
-
-
-@pytest.mark.parametrize("frozen", ["actor_head.0", "actor_head", "critic_head.0"])
-def test_parts_that_are_frozen_later_stay_and_the_rest_learns(frozen):
-    policy = make_policy("learn")
-    part = policy._model.get_submodule(frozen).requires_grad_(False)
-    free = policy._model.critic_head[1], policy._model.actor_head[2]
-    before, others = parameters(part), [parameters(module) for module in free]
-    learn(policy, make_batch(8))
-    assert torch.equal(parameters(part), before)
-    moved = [not torch.equal(parameters(module), old) for module, old in zip(free, others, strict=True)]
-    assert moved == [True, frozen != "actor_head"]
-
-
 class OwnModel(torch.nn.Module):
     """A user's model: names of its own, and logits in a dict."""
 
@@ -158,6 +138,7 @@ class OwnModel(torch.nn.Module):
         return {"q_value": list(self.critic(torch.cat([inputs["obs"], inputs["action"]], 1)).unbind(1))}
 
 
+@pytest.mark.guarantees("overrides")
 def test_a_model_of_the_users_own_learns_and_acts():
     policy = make_policy(model=OwnModel())
     output = policy.learn_mode.forward(make_batch(8))
@@ -165,12 +146,6 @@ def test_a_model_of_the_users_own_learns_and_acts():
     assert policy.collect_mode.forward(OBS)[3]["action"].abs().max() < 1
     expected = torch.tanh(policy._model.actor.bias[:2])
     assert torch.allclose(policy.eval_mode.forward(OBS)[3]["action"], expected)
-
-
-@pytest.mark.parametrize("action", [torch.rand(1), torch.rand(1).numpy()])
-def test_actions_of_one_dimension_learn(action):
-    policy = make_policy("learn", model__action_shape=1)
-    assert len(policy.learn_mode.forward(make_batch(4, action=action))["priority"]) == 4
 
 
 def test_dict_observations_learn():
@@ -206,16 +181,6 @@ def test_the_usual_target_entropy_is_minus_the_number_of_dimensions(shape, expec
 # --- temperature ---
 
 
-@pytest.mark.parametrize("log_space", [True, False])
-def test_the_temperature_rises_while_the_entropy_is_too_low(log_space):
-    settings = {"alpha": 0.5, "auto_alpha": True, "log_space": log_space, "learning_rate_alpha": 0.01}
-    for log_prob, rises in ((2.0, True), (0.5, False)):
-        temperature = Temperature(settings, target_entropy=-1.0)
-        temperature.loss(torch.full((4,), log_prob)).backward()
-        temperature.optimizer.step()
-        assert (temperature.value.item() > 0.5) == rises
-
-
 def test_the_loss_of_the_temperature_is_that_of_the_paper():
     settings = {"alpha": 0.5, "auto_alpha": True, "learning_rate_alpha": 0.01}
     log_prob = torch.tensor([1.0, -3.0])
@@ -224,7 +189,7 @@ def test_the_loss_of_the_temperature_is_that_of_the_paper():
     assert Temperature({**settings, "log_space": False}, -2.0).loss(log_prob).item() == pytest.approx(-0.5 * (-3.0))
 
 
-@pytest.mark.differs("SAC with `log_space=False` crashes once alpha has become 0", "alpha stays at 0 or above")
+@pytest.mark.differs("crashes in SAC with `log_space=False` once alpha is 0", "keeps alpha at 0 or above")
 def test_a_temperature_that_is_learned_itself_does_not_fall_below_zero():
     policy = make_policy("learn", learn__log_space=False, learn__alpha=0.001, learn__learning_rate_alpha=0.1)
     for _ in range(3):
@@ -234,14 +199,14 @@ def test_a_temperature_that_is_learned_itself_does_not_fall_below_zero():
 
 
 def test_a_start_without_logarithm_is_refused():
-    with pytest.raises(ConfigError, match=r"learn.alpha = 0.0 is not allowed with learn.log_space"):
+    with pytest.raises(ConfigError, match="log_space"):
         make_policy("learn", learn__alpha=0.0)
     assert make_policy("learn", learn__alpha=0.0, learn__auto_alpha=False)
 
 
 def test_a_model_of_unknown_action_shape_needs_a_target_entropy():
     model = make_policy()._model
-    with pytest.raises(ConfigError, match="set policy.learn.target_entropy, or policy.model.action_shape"):
+    with pytest.raises(ConfigError, match="target_entropy"):
         make_policy("learn", model=model, model__action_shape=None)
     assert make_policy("learn", model=model, model__action_shape=None, learn__target_entropy=-1)
 
@@ -283,7 +248,6 @@ def test_transitions_hold_the_logit_where_it_is_asked_for(keeps):
     names = ["action", "logit"] if keeps else ["action"]
     assert list(transition) == ["obs", "next_obs", *names, "reward", "done"]
     assert all(transition[name] is output[name] for name in names)
-    assert plain_output_keys(policy.collect_mode.process_transition) == tuple(names)
 
 
 # --- state ---
@@ -301,26 +265,10 @@ def test_a_state_without_the_temperature_loads():
 
 
 def test_a_policy_of_several_agents_needs_a_model_of_its_own():
-    with pytest.raises(ConfigError, match="multi_agent = True needs a model of your own"):
+    with pytest.raises(ConfigError, match="multi_agent"):
         make_policy(multi_agent=True)
 
 
 def test_a_model_without_actor_and_critic_is_refused():
-    with pytest.raises(ConfigError, match="Linear has no critic"):
+    with pytest.raises(ConfigError, match="critic"):
         make_policy("learn", model=torch.nn.Linear(3, 2))
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("learn__alpha", -1),
-        ("learn__target_theta", 2),
-        ("learn__learning_rate_q", 0),
-        ("learn__auto_alpha", 1),
-        ("learn__target_entropy", "auto"),
-        ("model__action_space", "regression"),
-    ],
-)
-def test_a_wrong_setting_is_refused(setting, value):
-    with pytest.raises(ConfigError, match=setting.replace("__", ".")):
-        make_policy(**{setting: value})

@@ -42,8 +42,3 @@ def test_collecting_draws_at_the_temperature_and_explores_besides():
     assert first == pytest.approx(policy, abs=0.04)
     assert shares(0.1, eps=0.5)[0] == pytest.approx((policy + 0.5) / 2, abs=0.04)
     assert shares(100.0, eps=0.0)[0] == pytest.approx(0.5, abs=0.04)
-
-
-def test_the_temperature_is_checked():
-    with pytest.raises(ValueError, match="learn.alpha = 0"):
-        make_policy("sql", "learn", learn__alpha=0)

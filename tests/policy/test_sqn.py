@@ -10,7 +10,6 @@ from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy, stack
 
 
-@pytest.mark.differs("`sqn` returns no priority", "it returns the mean squared error of each sample")
 def test_a_learning_step_is_soft_q_learning_of_both_networks_and_of_alpha():
     policy = make_policy("sqn", "learn", learn__target_theta=0.1)
     online, target = copy.deepcopy(policy._model), copy.deepcopy(policy._model)
@@ -83,8 +82,3 @@ def test_a_policy_that_learns_collects_at_the_temperature_that_it_learns():
     output = policy.collect_mode.forward({env_id: torch.ones(4) for env_id in range(4000)})
     assert sum(out["action"].item() == 0 for out in output.values()) / 4000 == pytest.approx(0.5, abs=0.04)
     assert torch.equal(policy.collect_mode.state_dict()["log_alpha"], policy.learn_mode.state_dict()["log_alpha"])
-
-
-def test_settings_are_checked():
-    with pytest.raises(ValueError, match="learn.alpha = 0"):
-        make_policy("sqn", "learn", learn__alpha=0)

@@ -1,16 +1,12 @@
 """TD3+BC: what it learns, and how it is trained."""
 
-import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
-from ding.entry import serial_pipeline_offline
-from ding.policy import TD3BCCommandModePolicy, TD3BCPolicy, TD3Policy
+from ding.policy import TD3BCPolicy, TD3Policy
 from ding.utils import set_pkg_seed
-from ding.utils.data.dataset import npz_save
-from tests.policy.continuous_samples import assert_states_equal, columns, make_batch, make_config
-from tests.policy.learning import assert_actor_leaves_the_critic_alone, before_each_step, gradients_of
+from tests.policy.continuous_samples import columns, make_batch, make_config
+from tests.policy.learning import before_each_step, gradients_of
 
 
 def make_policy(*fields, **settings):
@@ -24,7 +20,10 @@ def policies_with_and_without_an_actors_step(**settings):
     return [make_policy("learn", learn__noise=False, learn__actor_update_freq=freq, **settings) for freq in (1, 2)]
 
 
-@pytest.mark.differs("TD3+BC compares an action of one dimension with those of all samples", "with that of its sample")
+@pytest.mark.differs(
+    "compares an action of one dimension with those of all samples in TD3+BC",
+    "compares it with that of its sample",
+)
 @pytest.mark.parametrize("alpha", [2.5, 0.1])
 def test_the_actor_weighs_values_of_mean_size_one_against_the_distance_to_the_data(alpha):
     policy, twin = policies_with_and_without_an_actors_step(learn__alpha=alpha)
@@ -52,8 +51,8 @@ def test_the_scale_of_values_has_no_gradient():
 
 
 @pytest.mark.differs(
-    "TD3+BC adds the noise of target smoothing twice, and once without `learn.noise`",
-    "once, as TD3, and only with `learn.noise`",
+    "smooths the targets of TD3+BC twice, and once without `learn.noise`",
+    "smooths them once, and only with `learn.noise`",
 )
 def test_targets_are_smoothed_once_as_in_td3():
     data, losses = make_batch(8), []
@@ -82,16 +81,6 @@ def test_large_gradients_are_scaled_down_to_a_norm_of_one():
     assert len(norms) == 3 and norms[:2] == pytest.approx([1.0, 1.0], rel=1e-4) and norms[2] <= 1.0001
 
 
-def test_the_actors_step_comes_every_second_time_and_leaves_the_critic():
-    policy, data = make_policy("learn"), make_batch(8)
-    outputs = [policy.learn_mode.forward(data) for _ in range(4)]
-    assert ["actor_loss" in output for output in outputs] == [False, True, False, True]
-    policy, twin = policies_with_and_without_an_actors_step()
-    assert_actor_leaves_the_critic_alone(policy, lambda: policy.learn_mode.forward(data))
-    twin.learn_mode.forward(data)
-    assert_states_equal(twin._model.critic.state_dict(), policy._model.critic.state_dict())
-
-
 def test_an_action_of_one_dimension_is_compared_with_itself():
     policy, twin = policies_with_and_without_an_actors_step(model__action_shape=1)
     data = [{**sample, "action": sample["action"][:1]} for sample in make_batch(5)]
@@ -101,54 +90,3 @@ def test_an_action_of_one_dimension_is_compared_with_itself():
     q = twin._model({"obs": obs, "action": mu}, mode="compute_critic")["q_value"][0]
     expected = (mu - action[:, 0]).square().mean() - 2.5 * q.mean() / q.abs().mean()
     assert output["actor_loss"] == pytest.approx(expected.item(), rel=1e-5)
-
-
-def pendulum_data(path, number=64):
-    """Any actions, as `collect_demo_data` saves them."""
-    rng = np.random.default_rng(0)
-    npz_save(
-        [
-            {
-                "obs": rng.normal(size=3).astype(np.float32),
-                "next_obs": rng.normal(size=3).astype(np.float32),
-                "action": rng.uniform(-1, 1, 1).astype(np.float32),
-                "reward": rng.normal(size=1).astype(np.float32),
-                "done": i % 10 == 9,
-            }
-            for i in range(number)
-        ],
-        str(path),
-    )
-    return f"{path}_demos.npz"
-
-
-def pendulum_config(policy_type, path, **policy):
-    """As the example configs of DI-engine have it: without envs that collect."""
-    main = EasyDict(
-        exp_name=f"pendulum_{policy_type}_seed0",
-        env={
-            "env_id": "Pendulum-v1",
-            "act_scale": True,
-            "evaluator_env_num": 2,
-            "n_evaluator_episode": 2,
-            "stop_value": -250,
-        },
-        policy={
-            "cuda": False,
-            "model": {"obs_shape": 3, "action_shape": 1, "actor_head_hidden_size": 16, "critic_head_hidden_size": 16},
-            "learn": {"train_epoch": 1, "batch_size": 32},
-            "collect": {"data_type": "npz", "data_path": path},
-            "eval": {"evaluator": {"eval_freq": 100}},
-        },
-    )
-    for key, value in policy.items():
-        main.policy[key].update(value)
-    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy_type})
-    return main, create
-
-
-def test_the_example_config_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = pendulum_config("td3_bc", pendulum_data(tmp_path / "any"), collect={"normalize_states": True})
-    policy, stop = serial_pipeline_offline(config)
-    assert isinstance(policy, TD3BCCommandModePolicy) and not stop

@@ -8,6 +8,7 @@ import torch
 from ding.policy import create_policy
 from ding.utils import set_pkg_seed
 from ding.utils.registry_factory import POLICY_REGISTRY
+from tests.policy.learning import set_paths
 
 OBS = {3: torch.zeros(4), 0: torch.ones(4)}
 MODEL = {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [16, 8]}
@@ -22,12 +23,7 @@ MODELS = {
 def make_policy(name, *fields, seed=0, command=False, model=None, **settings):
     cfg = POLICY_REGISTRY.get(name).default_config()
     cfg.model.update(MODELS.get(name, MODEL))
-    for path, value in settings.items():
-        section = cfg
-        *parents, key = path.split("__")
-        for parent in parents:
-            section = section[parent]
-        section[key] = value
+    set_paths(cfg, settings)
     cfg.type = name + "_command" if command else name
     set_pkg_seed(seed, use_cuda=False)
     return create_policy(cfg, model=model, enable_field=list(fields) or None)

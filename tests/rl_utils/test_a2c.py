@@ -39,13 +39,6 @@ def test_continuous_losses(weighted):
     check(a2c_error_continuous(data), Independent(Normal(mu, sigma), 1), data)
 
 
-def test_gradients_reach_the_policy_and_the_value():
-    logit, value = torch.zeros(2, 3, requires_grad=True), torch.zeros(2, requires_grad=True)
-    loss = a2c_error(a2c_data(logit, torch.tensor([0, 1]), value, torch.ones(2), torch.ones(2), None))
-    (loss.policy_loss + loss.value_loss).backward()
-    assert logit.grad.abs().sum() > 0 and value.grad.tolist() == [-1.0, -1.0]
-
-
 def test_the_parts_of_an_action_have_their_losses_added():
     data = a2c_data(None, None, torch.zeros(2), torch.tensor([1.0, 2.0]), torch.ones(2), torch.tensor([1.0, 3.0]))
     parts = [

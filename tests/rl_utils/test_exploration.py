@@ -49,9 +49,9 @@ def test_noise_can_be_made_to_decay():
     assert noise((3,)).tolist() == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.differs("`OUNoise` returns the increment of its process", "the value")
+@pytest.mark.differs("returns the increment of the process from `OUNoise`", "returns its value")
 def test_ou_noise_is_the_value_of_the_process_and_not_its_step():
-    noise = create_noise_generator("ou", {"mu": 1.0, "sigma": 0.0, "theta": 0.5, "dt": 1.0})
+    noise = create_noise_generator("ou", {"mu": 1.0, "sigma": 0.0, "theta": 1.0, "dt": 0.5})
     assert [noise((1,)).item() for _ in range(3)] == [0.5, 0.75, 0.875]
 
 

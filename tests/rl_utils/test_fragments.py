@@ -1,10 +1,6 @@
 """Samples of many trajectory fragments made together are, bit by bit, those made of each fragment alone."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -146,57 +142,6 @@ def test_advantages_by_the_value_of_the_last_step(seed, lengths, kinds, data):
     made = get_gae_with_default_last_value(together, done, 0.99, 0.95)
     assert_same(made, alone)
     assert_same_item(made.rows(), [step for part in of_dicts for step in part])
-
-
-NULL = make_fragments(1, [1]).rows()[0]
-MAKERS = {
-    "nstep": lambda data: get_nstep_return_data(data, 3),
-    "drop": lambda data: get_train_sample(data, 4, "drop"),
-    "last": lambda data: get_train_sample(data, 4),
-    "padding": lambda data: get_train_sample(data, 4, "null_padding"),
-    "null transition": lambda data: get_train_sample(data, 4, "null_padding", NULL),
-    "null steps": lambda data: append_null_steps(data, np.arange(len(data.lengths)) % 3),
-    "advantages": lambda data: get_gae(data, torch.zeros(len(data.lengths), 1), 0.99, 0.95),
-    "value of the last step": lambda data: get_gae_with_default_last_value(
-        data, np.arange(len(data.lengths)) % 2 == 0, 0.99, 0.95
-    ),
-}
-
-
-def python_calls(function, *args):
-    """How many functions of the package a call runs."""
-    count = 0
-
-    def on_event(frame, event, arg):
-        nonlocal count
-        count += event == "call" and "ding" in Path(frame.f_code.co_filename).parts
-
-    sys.setprofile(on_event)
-    try:
-        function(*args)
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_many_fragments_take_as_many_python_calls_as_two(make):
-    few, many = (make_fragments(1, lengths * count) for lengths, count in (([3, 14], 1), ([3, 14], 100)))
-    few, many = few.without("note"), many.without("note")  # an object, which only Python can copy
-    MAKERS[make](make_fragments(0, [3, 14]))  # fills caches
-    assert python_calls(MAKERS[make], few) == python_calls(MAKERS[make], many)
-
-
-def test_windows_longer_than_all_fragments_leave_nothing_when_the_rest_is_dropped():
-    made = get_train_sample(make_fragments(0, [3, 1, 5]), 6, "drop")
-    assert len(made) == 0 and made.lengths.tolist() == [0, 0, 0] and made.rows() == []
-
-
-def test_fragments_of_one_step_that_lend_their_value_leave_nothing():
-    made = get_gae_with_default_last_value(make_fragments(0, [1, 1]), np.array([False, False]), 0.99, 0.95)
-    assert len(made) == 0 and made.lengths.tolist() == [0, 0] and made.columns["adv"].data.shape == (0, 1)
-    for again in (get_nstep_return_data(made, 3), get_train_sample(made, 2), append_null_steps(made, 0)):
-        assert len(again) == 0 and again.lengths.tolist() == [0, 0]
 
 
 def test_empty_fragments_among_others_stay_empty():

@@ -18,27 +18,6 @@ def naive_gae(value, next_value, reward, done, traj_flag, gamma, lambda_):
     return advantages
 
 
-@settings(max_examples=30)
-@given(length=st.integers(1, 12), seed=st.integers(0, 1000))
-def test_gae_equals_its_naive_twin(length, seed):
-    generator = torch.Generator().manual_seed(seed)
-    value, next_value, reward = (torch.rand(length, generator=generator) for _ in range(3))
-    done, flag = (torch.randint(2, (length,), generator=generator).float() for _ in range(2))
-    expected = naive_gae(*(x.tolist() for x in (value, next_value, reward, done, flag)), 0.9, 0.8)
-    assert gae(gae_data(value, next_value, reward, done, flag), 0.9, 0.8).tolist() == pytest.approx(expected, abs=1e-5)
-
-
-def test_batched_and_agent_axes_are_independent_columns():
-    torch.manual_seed(0)
-    value, next_value, reward = torch.rand(5, 3, 2), torch.rand(5, 3, 2), torch.rand(5, 3)
-    done = torch.randint(2, (5, 3)).float()
-    result = gae(gae_data(value, next_value.clone(), reward, done, None))
-    for b in range(3):
-        for a in range(2):
-            column = gae_data(value[:, b, a], next_value[:, b, a].clone(), reward[:, b], done[:, b], None)
-            assert torch.allclose(result[:, b, a], gae(column))
-
-
 def column_of(data, index):
     """The lists of one trajectory, and one of its agents, out of those side by side."""
     agent, trajectory = (slice(None), *index), (slice(None), *index[: data.reward.dim() - 1])
@@ -50,7 +29,7 @@ def column_of(data, index):
 
 @pytest.mark.parametrize(
     ("value_shape", "reward_shape"),
-    [((7, 3), (7, 3)), ((7, 2), (7,)), ((7, 3, 2), (7, 3)), ((7, 1), (7,)), ((1, 3), (1, 3))],
+    [((7,), (7,)), ((7, 3), (7, 3)), ((7, 2), (7,)), ((7, 3, 2), (7, 3)), ((7, 1), (7,)), ((1, 3), (1, 3))],
 )
 @pytest.mark.parametrize("flags", ["none", "done", "done and traj_flag"])
 def test_trajectories_and_agents_side_by_side_equal_their_naive_twins(value_shape, reward_shape, flags):
@@ -129,26 +108,13 @@ def test_a_last_value_counts_whatever_the_flags_say(last_value):
         assert result.tolist() == naive_columns([1.0, 2.0], [3.0, 4.0], 7.0, 0.5, 1.0)
 
 
-def test_a_fragment_of_arrays_may_be_read_only_and_takes_a_last_value_for_each_agent():
-    value, reward, last_value = (
-        np.ones((2, 3), np.float32),
-        np.ones(2, np.float32),
-        np.array([1.0, 2.0, 3.0], np.float32),
-    )
-    for column in (value, reward, last_value):
-        column.flags.writeable = False
-    result = gae_columns(value, reward, 0.5, 1.0, last_value)
-    assert isinstance(result, np.ndarray)
-    assert result.tolist() == [[0.75, 1.0, 1.25], [0.5, 1.0, 1.5]]
-
-
 def test_without_a_last_value_the_columns_need_to_know_whether_the_episode_is_over():
-    with pytest.raises(ValueError, match="needs last_value, or the flag done"):
+    with pytest.raises(ValueError, match="last_value"):
         gae_columns(torch.ones(2), torch.ones(2), 0.9, 0.8)
 
 
 def test_several_fragments_need_their_last_values():
-    with pytest.raises(ValueError, match="of a single fragment"):
+    with pytest.raises(ValueError, match="single fragment"):
         gae_columns(torch.ones(2), torch.ones(2), 0.9, 0.8, done=[True, True], lengths=np.array([1, 1]))
 
 
@@ -173,19 +139,7 @@ def test_the_end_of_a_trajectory_keeps_a_nan_from_the_one_before():
     assert advantages[:2].tolist() == [3.0, 2.0] and advantages[2].isnan() and advantages[3] == 4
 
 
-def test_done_is_zero_and_ends_the_trace_only_when_given():
-    ones = torch.ones(2)
-    assert gae(gae_data(ones, ones.clone(), ones, None, None), 1.0, 1.0).tolist() == [2.0, 1.0]
-    assert gae(gae_data(ones, ones.clone(), ones, ones, None), 1.0, 1.0).tolist() == [0.0, 0.0]
-
-
 def test_next_value_is_masked_in_place():
     next_value = torch.ones(2)
     gae(gae_data(torch.ones(2), next_value, torch.ones(2), torch.tensor([True, False]), None))
     assert next_value.tolist() == [0.0, 1.0]
-
-
-def test_a_gradient_passes_through():
-    value = torch.ones(3, requires_grad=True)
-    gae(gae_data(value, torch.ones(3), torch.ones(3), None, None), 1.0, 1.0).sum().backward()
-    assert value.grad.tolist() == [-1.0, -2.0, -3.0]

@@ -21,20 +21,15 @@ def make_data(weight=None):
     )
 
 
-@pytest.mark.differs("the cloning loss of PPG is NaN", "the mean divergence KL(old, new) over all actions")
+@pytest.mark.differs(
+    "returns NaN as the cloning loss of PPG",
+    "returns the mean divergence KL(old, new) over all actions",
+)
 def test_cloning_is_the_divergence_of_the_old_policy_from_the_new_over_all_actions():
     data = make_data()
     old, new = data.logit_old.softmax(-1).tolist(), data.logit_new.softmax(-1).tolist()
     expected = [sum(p * math.log(p / q) for p, q in zip(*row, strict=True)) for row in zip(old, new, strict=True)]
     assert ppg_joint_error(data).behavioral_cloning_loss.item() == pytest.approx(sum(expected) / 3, abs=1e-6)
-
-
-def test_cloning_is_zero_with_a_zero_gradient_while_the_policy_stays():
-    data = make_data()
-    logit = data.logit_old.detach().clone().requires_grad_()
-    loss = ppg_joint_error(data._replace(logit_new=logit)).behavioral_cloning_loss
-    loss.backward()
-    assert loss.item() == pytest.approx(0, abs=1e-6) and logit.grad.abs().max() < 1e-6
 
 
 def test_cloning_pulls_the_new_policy_only():

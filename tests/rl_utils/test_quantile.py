@@ -101,28 +101,14 @@ def test_fixed_and_random_fractions_have_the_same_error_in_their_own_layout(
         assert loss.item() == pytest.approx((torch.tensor(expected) * weight).mean().item(), abs=1e-4)
 
 
-@pytest.mark.parametrize(("convert", "loss"), [(as_qrdqn, qrdqn_nstep_td_error), (as_iqn, iqn_nstep_td_error)])
+@pytest.mark.parametrize(
+    ("convert", "loss"),
+    [(lambda data: data, fqf_nstep_td_error), (as_qrdqn, qrdqn_nstep_td_error), (as_iqn, iqn_nstep_td_error)],
+)
 def test_no_gradient_reaches_the_target_or_the_fractions(convert, loss):
     data = make_data(2, 3, 3, 4, 1, seed=2)
     data = data._replace(next_n_q=data.next_n_q.requires_grad_(), quantiles_hats=data.quantiles_hats.requires_grad_())
     loss(convert(data), 0.9)[0].backward()
-    assert data.next_n_q.grad is None and data.quantiles_hats.grad is None
-    touched = (data.q.grad != 0).any(1)
-    assert [row.nonzero().flatten().tolist() for row in touched] == data.action.unsqueeze(1).tolist()
-
-
-def test_value_gamma_and_weights_are_per_sample():
-    weight = torch.tensor([2.0, 0.5])
-    data = make_data(2, 3, 3, 2, 2, seed=1, weight=weight)
-    loss, error = fqf_nstep_td_error(data, 0.9, 2, value_gamma=torch.tensor([0.3, 0.7]))
-    assert error.tolist() == pytest.approx([naive_error(data, b, 0.9, 2, 1.0, (0.3, 0.7)[b]) for b in (0, 1)])
-    assert loss.item() == pytest.approx((error * weight).mean().item())
-
-
-def test_only_the_quantiles_of_the_action_get_a_gradient():
-    data = make_data(2, 3, 3, 4, 1, seed=2)
-    data = data._replace(next_n_q=data.next_n_q.requires_grad_(), quantiles_hats=data.quantiles_hats.requires_grad_())
-    fqf_nstep_td_error(data, 0.9)[0].backward()
     assert data.next_n_q.grad is None and data.quantiles_hats.grad is None
     touched = (data.q.grad != 0).any(1)
     assert [row.nonzero().flatten().tolist() for row in touched] == data.action.unsqueeze(1).tolist()

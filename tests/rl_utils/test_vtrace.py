@@ -1,7 +1,5 @@
 """V-trace against the sums of its paper."""
 
-import math
-
 import pytest
 import torch
 
@@ -51,19 +49,6 @@ def test_targets_are_the_sums_of_the_paper_up_to_the_end_of_each_trajectory(limi
         assert found.advantage[:, b].tolist() == pytest.approx(advantages, rel=1e-4, abs=1e-5)
 
 
-def test_on_policy_and_with_lambda_1_the_target_is_the_return():
-    generator = torch.Generator().manual_seed(0)
-    value, reward = torch.randn(4, 1, generator=generator), torch.randn(3, 1, generator=generator)
-    goes_on = torch.tensor([[1.0], [1.0], [0.0]])
-    ones, discount = torch.ones(3, 1), torch.full((3, 1), 0.9)
-    found = vtrace_targets(ones, value[:-1], value[1:], reward, discount, goes_on, 1.0).value
-    r, last = reward[:, 0].tolist(), value[3].item()
-    expected = [r[2] + 0.9 * last]
-    for step in (1, 0):
-        expected.insert(0, r[step] + 0.9 * expected[0])
-    assert found[:, 0].tolist() == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["discrete", "continuous"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_losses_are_weighted_means_over_all_steps(kind, weighted):
@@ -106,9 +91,3 @@ def test_gradients_reach_the_policy_and_the_values_and_nothing_else():
     assert value.grad[:-1].abs().min() > 0 and value.grad[-1].tolist() == [0, 0]
     loss.entropy_loss.backward()
     assert logit.grad.abs().sum() > 0
-
-
-def test_a_uniform_policy_has_the_entropy_of_its_actions():
-    zeros = torch.zeros(2, 1, 8)
-    data = vtrace_data(zeros, zeros, torch.zeros(2, 1, dtype=torch.int64), torch.zeros(3, 1), torch.zeros(2, 1), None)
-    assert vtrace_error_discrete_action(data).entropy_loss.item() == pytest.approx(math.log(8))

@@ -11,8 +11,7 @@ from torch import nn
 
 from ding.policy import create_policy
 from ding.policy.dqn import DQNPolicy
-from ding.torch_utils import mixed_precision
-from ding.torch_utils.mixed_precision import MixedPrecision, compile_model
+from ding.torch_utils.mixed_precision import MixedPrecision
 from ding.utils.config_helper import ConfigError
 from tests.policy.learning import before_each_step
 from tests.policy.on_policy_samples import make_piece
@@ -103,16 +102,6 @@ def test_bf16_has_no_scale() -> None:
     assert precision.scale(loss) is loss and precision.state_dict() == {}
 
 
-@pytest.mark.parametrize("kind", ["bf16", "fp16"])
-def test_a_device_that_cannot_compute_in_16_bits_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any) -> None:
-        raise RuntimeError('"addmm_impl_cpu_" not implemented')
-
-    monkeypatch.setattr(mixed_precision.torch, "mm", refuse)
-    with pytest.raises(ConfigError, match=f"learn.autocast = '{kind}' is not supported on the device 'cpu'.*addmm"):
-        MixedPrecision(kind, "cpu")
-
-
 # policies
 
 
@@ -176,15 +165,10 @@ def test_the_scale_of_the_loss_is_part_of_the_state_of_a_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"learn__autocast": "fp8"}, "learn.autocast = 'fp8' is not allowed; it must be one of None, 'bf16', 'fp16'"),
-        ({"learn__compile": 3}, "learn.compile = 3 is not allowed; it must be True, False or the name of a backend"),
-        ({"learn__compile": "inducter"}, "learn.compile = 'inducter': torch.compile does not work here.*backend"),
-    ],
+    ("settings", "key"), [({"learn__autocast": "fp8"}, "autocast"), ({"learn__compile": 3}, "compile")]
 )
-def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"(?s){message}"):
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
         make_dqn(**settings)
 
 
@@ -209,31 +193,6 @@ def test_the_names_in_checkpoints_stay_and_fit_a_model_that_is_not_compiled() ->
     assert list(state["model"]) == list(plain.learn_mode.state_dict()["model"])
     plain.learn_mode.load_state_dict(state)
     assert plain.learn_mode.forward(batch()) == compiled.learn_mode.forward(batch())
-
-
-def test_calls_are_compiled_by_the_chosen_backend_and_a_copy_is_not_compiled() -> None:
-    torch.compiler.reset()
-    net = Watched()
-    compile_model(net, "eager")
-    twin = copy.deepcopy(net)
-    assert twin._compiled_call_impl is None
-    with torch.no_grad():
-        net.layer.weight.fill_(1.0)
-        twin.layer.weight.fill_(2.0)
-    assert net(torch.ones(1, 2)).item() == 2.0 and twin(torch.ones(1, 2)).item() == 4.0
-
-
-def test_a_compiler_that_does_not_work_is_told_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile_(function: Any, backend: str) -> Any:
-        def call(values: torch.Tensor) -> Any:
-            raise RuntimeError("No working C++ compiler found")
-
-        assert backend == "inductor"
-        return call
-
-    monkeypatch.setattr(mixed_precision.torch, "compile", compile_)
-    with pytest.raises(ConfigError, match="does not work here: No working C\\+\\+ compiler found; install.*False"):
-        compile_model(nn.Linear(1, 1), True)
 
 
 @pytest.mark.slow

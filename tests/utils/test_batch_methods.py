@@ -2,6 +2,8 @@
 
 import functools
 
+import pytest
+
 from ding.utils.batch_methods import adapts_batch, batch_method, batch_method_name
 
 
@@ -24,6 +26,7 @@ def test_the_method_on_batches_is_that_of_the_object():
     assert batch_method_name(Tripling.of_envs) == "of_batch"
 
 
+@pytest.mark.guarantees("overrides")
 def test_a_method_that_overrides_or_wraps_it_is_none_of_them():
     class Overriding(Doubling):
         def of_envs(self, items):

@@ -68,6 +68,29 @@ def test_commands_end_on_request_although_this_process_ignores_the_signal():
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_command_may_take_its_time_to_end():
+    program = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))
+print(os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+    lines, is_ready = [], threading.Event()
+
+    def on_line(line):
+        lines.append(line)
+        is_ready.set()
+        if line == "told":
+            os.kill(int(lines[0]), signal.SIGUSR1)
+
+    with Commands() as running:
+        running.start("it", [sys.executable, "-c", program], on_line)
+        assert is_ready.wait(60)
+    assert running.wait() == ("it", 3) and lines[1:] == ["told"]
+
+
 def in_a_process(function, *args):
     process = multiprocessing.get_context("fork").Process(target=function, args=args)
     process.start()
@@ -158,6 +181,29 @@ def test_processes_are_started_from_a_thread_that_lasts():
         caller.join(20)
     assert threads[1::2] == [3, 3] and threads[0] is threads[2] and threads[0].is_alive()
     assert from_lasting_thread(note) == 3 and threads[-1] is threading.main_thread()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_takes_effect_after_the_start_of_a_process_and_not_in_the_hooks_of_fork(number):
+    ran = []
+
+    class Received(Exception):
+        """Raised by the handler."""
+
+    def handle(number, frame):
+        raise Received
+
+    def start():
+        signal.raise_signal(number)
+        ran.append(number)
+
+    previous = signal.signal(number, handle)
+    try:
+        with pytest.raises(Received):
+            from_lasting_thread(start)
+        assert ran == [number] and signal.getsignal(number) is handle
+    finally:
+        signal.signal(number, previous)
 
 
 def test_an_error_of_what_starts_in_the_lasting_thread_is_raised():

@@ -10,9 +10,7 @@ from ding.utils.pytorch_ddp_dist_helper import (
     begin_sum,
     comm_device,
     copy_from_rank,
-    copy_objects,
     on_comm_device,
-    sum_on_rank,
     sum_over_ranks,
 )
 
@@ -42,7 +40,6 @@ def test_a_broken_wait_is_explained(text, hint):
     ("name", "operation"),
     [
         ("all_reduce", sum_over_ranks),
-        ("reduce", lambda x: sum_on_rank(x, 0)),
         ("broadcast", lambda x: copy_from_rank(x, 0)),
         ("all_reduce", lambda x: begin_sum("all_reduce", x)),
     ],
@@ -90,10 +87,3 @@ def test_what_the_backend_cannot_reach_is_copied_there_and_back(monkeypatch):
     on_comm_device(double, transposed)
     assert seen[1] is not transposed and seen[1].is_contiguous()
     assert transposed.tolist() == [[0, 6], [2, 8], [4, 10]]
-
-
-def test_objects_may_travel_on_a_device_of_ones_choice(monkeypatch, clean_environment):
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    objects = [{"a": 1}]
-    copy_objects(objects, 0, device=torch.device("cpu"))
-    assert objects == [{"a": 1}]

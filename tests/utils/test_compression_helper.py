@@ -58,16 +58,15 @@ def test_a_small_file_cannot_take_all_memory(monkeypatch):
         get_data_decompressor("zlib")(data)
 
 
-@pytest.mark.differs("compressors unpickle what they receive", "msgpack, no code runs")
 def test_pickled_content_is_refused_and_not_run():
     with pytest.raises(ValueError):
         get_data_decompressor("zlib")(zlib.compress(pickle.dumps(DATA)))
 
 
-@pytest.mark.differs("a missing lz4 or cv2 exits the program", "`ImportError` that names the package")
+@pytest.mark.differs("ends the process if lz4 or cv2 is missing", "raises an ImportError that names the package")
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "lz4.block", None)
-    with pytest.raises(ImportError, match="pip install lz4"):
+    with pytest.raises(ImportError, match="lz4"):
         get_data_compressor("lz4")(DATA)
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(ImportError, match="opencv-python-headless"):

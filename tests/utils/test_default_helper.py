@@ -84,7 +84,11 @@ def test_list_split_returns_pieces_and_rest():
     assert list_split([1], 2) == ([], [1])
 
 
-@pytest.mark.differs("`error_wrapper` with a message raises `TypeError`", "logs the message once")
+@pytest.mark.differs(
+    "fails in small helpers: `error_wrapper` with a message, `import_module('a.b')`, `diff_shape_collate` of text, "
+    "`split_data_generator` of few rows, `squeeze` in containers",
+    "does what their documentation says",
+)
 def test_error_wrapper_returns_the_default_and_logs_its_message_once(caplog):
     def broken():
         raise ValueError("no")

@@ -10,7 +10,6 @@ from ding.utils.system_helper import find_free_port
 from tests.ranks import run_ranks
 
 
-@pytest.mark.differs("reducing numbers needs CUDA, and gloo `dist_init` fails without a GPU", "works on the CPU")
 def test_two_processes_reduce_and_broadcast_on_the_cpu(tmp_path):
     for number, rank in enumerate(run_ranks("every_operation", folder=tmp_path, check=True)):
         assert rank.result == {
@@ -35,7 +34,6 @@ def test_two_processes_reduce_and_broadcast_on_the_cpu(tmp_path):
                     "collect": {"n_sample": 2, "n_episode": None},
                 }
             },
-            "lengths": None if number == 0 else "rank 0 sent 1 objects, expected are 2",
             "after": 1,
         }
 
@@ -44,7 +42,10 @@ def test_a_single_process_has_rank_zero_of_one():
     assert (ddp.get_rank(), ddp.get_world_size()) == (0, 1)
 
 
-@pytest.mark.differs("`allreduce_data` and `broadcast_object_list` fail without a process group", "identity")
+@pytest.mark.differs(
+    "fails in `allreduce_data` without a process group or CUDA, and leaves the group open in `dist_finalize`",
+    "returns the data of one process unchanged, works on CPUs, and leaves the group",
+)
 def test_every_operation_of_a_single_process_is_the_identity():
     x = torch.tensor([1.0, 2.0])
     ddp.allreduce(x)
@@ -75,11 +76,8 @@ def test_allreduce_data_refuses_what_it_cannot_reduce():
             ddp.allreduce_data(bad, "sum")
         with pytest.raises(TypeError, match="cannot be reduced"):
             ddp.reduce_data(bad)
-    with pytest.raises(TypeError, match="a tensor of torch.int64 cannot hold its mean"):
-        ddp.allreduce_data(torch.tensor([1]), "avg")
 
 
-@pytest.mark.differs("`dist_finalize` does nothing", "leaves the process group")
 def test_the_group_comes_from_the_environment_and_ends_with_the_context(clean_environment):
     clean_environment.setenv("RANK", "0")
     clean_environment.setenv("WORLD_SIZE", "1")
@@ -90,7 +88,6 @@ def test_the_group_comes_from_the_environment_and_ends_with_the_context(clean_en
     ddp.dist_finalize()
 
 
-@pytest.mark.differs("`dist_init` takes the port as text only", "text or number")
 def test_arguments_come_before_the_environment_and_the_port_may_be_a_number(clean_environment):
     port = find_free_port("127.0.0.1")
     assert ddp.dist_init("gloo", "127.0.0.1", port, rank=0, world_size=1) == (0, 1)

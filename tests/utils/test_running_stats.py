@@ -16,10 +16,6 @@ def test_batches_follow_in_order_without_shuffle_and_the_last_is_shifted_back_to
     assert rows == [[0, 1, 2], [3, 4, 5], [5, 6, 7]]
 
 
-@pytest.mark.differs(
-    "`split_data_generator` drops rows when there are fewer than `split_size`",
-    "one batch of all rows",
-)
 def test_fewer_rows_than_the_split_size_give_one_batch_of_all():
     rows = [batch["a"].tolist() for batch in batches_of({"a": torch.arange(4)}, 6, shuffle=False)]
     assert rows == [[0, 1, 2, 3]]

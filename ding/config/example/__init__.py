@@ -1,7 +1,6 @@
 """Configs for the agents of `ding.bonus`: a package for each algorithm, with `supported_env_cfg` by env id.
 
-The names of the modules are those of DI-engine. Each has `cfg`, the main config. The configs of LunarLander v2 are for
-v3, the only version in gymnasium.
+The configs of LunarLander v2 are for v3, the only version in gymnasium.
 """
 
 from ding.config.example import DQN, PPOF, TD3

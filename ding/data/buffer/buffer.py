@@ -6,7 +6,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 from ding.utils.fast_copy import fastcopy
 
@@ -32,12 +32,14 @@ def _copy_record(record: BufferedData) -> BufferedData:
 fastcopy.dispatch[BufferedData] = _copy_record
 
 
-@runtime_checkable
-class KeepsRecords(Protocol):
-    """Middleware with a state for each record of the buffer."""
+class RecordListener(Protocol):
+    """What keeps a state for each record of a buffer, such as a priority."""
 
-    def rebuild(self) -> None:
-        """Reset the state to the current records of the buffer."""
+    def added(self, record: BufferedData) -> None:
+        """Note a record that was appended."""
+
+    def removed(self, records: list[BufferedData]) -> None:
+        """Note records that left the buffer."""
 
 
 def each_record(sample: list[Any]) -> Iterator[BufferedData]:

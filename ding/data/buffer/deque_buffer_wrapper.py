@@ -8,30 +8,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from easydict import EasyDict
 
-from ding.data.buffer.deque_buffer import DequeBuffer, RecordRing, copy_repeats
-from ding.data.buffer.middleware import PriorityExperienceReplay, UseTimeCheck, use_time_check
+from ding.data.buffer.buffer import BufferedData
+from ding.data.buffer.deque_buffer import DequeBuffer
+from ding.data.buffer.middleware import PriorityExperienceReplay, use_time_check
 from ding.data.buffer_interface import StatefulBuffer
-from ding.data.priority_index import as_priorities, priorities_of
+from ding.data.priority_index import as_priorities
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, check_section, integer, number
-from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of, table_of, with_columns
+from ding.utils.data.samples import Table, rows_of
 from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.log_helper import only_shows
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.utils.segment_tree import IntArray
 
 
 @BUFFER_REGISTRY.register("deque")
 class DequeBufferWrapper(StatefulBuffer):
     """Thread-safe replay buffer based on `DequeBuffer`, prioritized with `priority`.
 
-    Items that are pushed in columns stay in columns until their records are accessed, and `sample` returns
-    copies. Of other items, `sample` returns the stored dicts; with `priority_IS_weight`, shallow copies that hold `IS`
-    (float) and `priority_IS` (float32 tensor [1]). With `priority`, items are sampled with replacement, so `size` may
-    exceed `count()`.
+    `sample` returns the stored dicts; with `priority_IS_weight`, shallow copies that hold `IS` (float) and
+    `priority_IS` (float32 tensor [1]). With `priority`, items are sampled with replacement, so `size` may exceed
+    `count()`.
 
     Args:
         cfg: the configuration. Missing keys take their default.
@@ -92,11 +90,13 @@ class DequeBufferWrapper(StatefulBuffer):
         self.name = f"{instance_name}_iter"
         self.buffer = DequeBuffer(size=int(self.cfg.replay_buffer_size))
         self.last_log_train_iter: int | None = None
-        self._newest_sample: tuple[IntArray, IntArray] | None = None  # slots, and numbers in the ids
-        self._use_check: UseTimeCheck | None = None
+        self._push_count = 0
+        self._newest_sample: list[str] | None = None  # ids
+        self.on_dropped = None
+        self._dropped: list[Any] = []
+        self.buffer.listeners.append(self)
         if not math.isinf(self.cfg.max_use):
-            self._use_check = use_time_check(self.buffer, max_use=self.cfg.max_use)
-            self.buffer.use(self._use_check)
+            self.buffer.use(use_time_check(self.buffer, max_use=self.cfg.max_use))
         self._per: PriorityExperienceReplay | None = None
         if self.cfg.priority:
             self._per = PriorityExperienceReplay(
@@ -107,37 +107,39 @@ class DequeBufferWrapper(StatefulBuffer):
                 IS_weight_anneal_train_iter=int(self.cfg.IS_weight_anneal_train_iter),
             )
             self.buffer.use(self._per)
-        self._own_middleware = list(self.buffer._middleware)
 
     @property
-    def _store(self) -> RecordRing:  # type: ignore[override]
-        return self.buffer.storage
+    def replay_buffer_size(self) -> int:
+        """Capacity, in items."""
+        return self.buffer.size
+
+    @property
+    def push_count(self) -> int:
+        """Number of items stored so far."""
+        return self._push_count
+
+    def added(self, record: BufferedData) -> None:
+        """Count a record that was appended."""
+        self._push_count += 1
+
+    def removed(self, records: list[BufferedData]) -> None:
+        """Keep the items of records that left the buffer for `on_dropped`."""
+        if self.on_dropped is not None:
+            self._dropped += [record.data for record in records]
+
+    def _report_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, []
+        if dropped and self.on_dropped is not None:
+            self.on_dropped(dropped)
 
     def push(self, data: list[Any] | Any, cur_collector_envstep: int = -1) -> int:
         """Store one item, or each item of a list, and return their number; `cur_collector_envstep` is not used."""
-        items = data if isinstance(data, list | Table) else [data]
-        table = table_of(items)
+        items = rows_of(data) if isinstance(data, list | Table) else [data]
         with self._lock:
-            if table is not None and self._is_plain():
-                self._push_table(table)
-            else:
-                self.buffer.memory_check.estimate(items, self.buffer.size)
-                for item in rows_of(items):
-                    self.buffer.push(item)
+            for item in items:
+                self.buffer.push(item)
+            self._report_dropped()
         return len(items)
-
-    def _is_plain(self) -> bool:
-        """Return whether the buffer has no middleware or methods of a user, who would get records one by one."""
-        return type(self.buffer) is DequeBuffer and self.buffer._middleware == self._own_middleware
-
-    def _push_table(self, table: Table) -> None:
-        priorities = None
-        if self._per is not None:
-            priorities = priorities_of(table, self._per.max_priority)
-            table = table.without("priority")
-        self._store.extend(table, priorities)
-        if not self.buffer.memory_check.is_done:
-            self.buffer.memory_check.estimate(table, self.buffer.size, self._store.nbytes)
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
         """Sample `size` items; return None if there are too few and `priority` is off.
@@ -152,34 +154,14 @@ class DequeBufferWrapper(StatefulBuffer):
                     "too few items to sample: the buffer holds %d, requested are %d", count, size
                 )
                 return None
-            return self._sample(size, train_iter)
-
-    def _sample(self, size: int, train_iter: int) -> list[Any]:
-        if not self._is_plain() or size < 1:
             records = self.buffer.sample(size)
-            found = self._store.find_slots([record.index for record in records])
-            self._remember(np.array([-1 if slot is None else slot for slot in found]))
-            self._log(lambda: [record.meta for record in records], train_iter)
-            data = [record.data for record in records]
-            if self.cfg.priority_IS_weight:
-                for item in data:
-                    item["IS"] = item["priority_IS"].item()
-            return data
-        slots, weights = (self.buffer.draw(size), None) if self._per is None else self._per.draw(size)
-        self._remember(slots)
-        items = self._store.read(slots)
-        data = Samples(items) if isinstance(items, Table) else copy_repeats(list(items), slots)
-        if weights is not None:
-            data = _with_weights(data, weights)
-        if self._use_check is not None:
-            self._use_check.count(slots)
-        self._log(lambda: self._store.metas(slots), train_iter)
-        if self._use_check is not None:
-            self._use_check.delete_used_up(slots)
-        return data
-
-    def _remember(self, slots: IntArray) -> None:
-        self._newest_sample = slots, self._store.fields["number"][slots]
+            self._newest_sample = None if self._per is None else [record.index for record in records]
+            self._log(records, train_iter)
+            self._report_dropped()
+        if self.cfg.priority_IS_weight:
+            for record in records:
+                record.data["IS"] = record.data["priority_IS"].item()
+        return [record.data for record in records]
 
     def update(self, meta: dict[str, Any]) -> None:
         """Set the priorities of the items of the newest sample to `meta['priority']`, in the order of the sample.
@@ -194,23 +176,21 @@ class DequeBufferWrapper(StatefulBuffer):
         with self._lock:
             if self._per is None or self._newest_sample is None:
                 return
-            slots, numbers = self._newest_sample
             priorities = as_priorities(meta["priority"])
-            if len(priorities) != len(slots):
+            if len(priorities) != len(self._newest_sample):
                 raise ValueError(
-                    f"{len(priorities)} priorities are not allowed; give one for each of the {len(slots)} items of "
-                    "the newest sample"
+                    f"{len(priorities)} priorities are not allowed; give one for each of the "
+                    f"{len(self._newest_sample)} items of the newest sample"
                 )
-            known = (slots >= 0) & (self._store.fields["number"][slots] == numbers)
-            self._per.set_priorities(slots[known], np.minimum(priorities, self.cfg.priority_max_limit)[known])
+            self._per.set_priorities(self._newest_sample, np.minimum(priorities, self.cfg.priority_max_limit))
             self._newest_sample = None
 
-    def _log(self, metas_of_sample: Callable[[], list[dict[str, Any] | None]], train_iter: int) -> None:
+    def _log(self, records: list[BufferedData], train_iter: int) -> None:
         last = self.last_log_train_iter
         if self.tb_logger is None or (last is not None and train_iter - last < self.cfg.train_iter_per_log):
             return
         self.last_log_train_iter = train_iter
-        metas = [meta or {} for meta in metas_of_sample()]
+        metas = [record.meta or {} for record in records]
         values: dict[str, float] = {}
         if not math.isinf(self.cfg.max_use):
             values["use_count_avg"] = float(np.mean([meta["use_count"] for meta in metas]))
@@ -231,6 +211,14 @@ class DequeBufferWrapper(StatefulBuffer):
         with self._lock:
             self.buffer.clear()
             self._newest_sample = None
+            self._report_dropped()
+
+    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
+        with self._lock:
+            unwanted = [record.index for record in self.buffer if is_unwanted(record.data)]
+            self.buffer.delete(unwanted)
+            self._report_dropped()
+            return len(unwanted)
 
     def start(self) -> None:
         """Do nothing: this buffer has no thread."""
@@ -252,34 +240,26 @@ class DequeBufferWrapper(StatefulBuffer):
         with self._lock:
             self.buffer.load_data(file_name)
             self._newest_sample = None
+            self._report_dropped()
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
         return {
-            "data": self.buffer.state_dict(is_copied),
+            "data": self.buffer.state_dict(),
+            "push_count": self._push_count,
             "last_log_train_iter": self.last_log_train_iter,
             "priority": None if self._per is None else self._per.state_dict(),
             "rng": generator_state(self.buffer.rng),
         }
 
-    def _remove(self, slots: IntArray) -> None:
-        self.buffer.delete(self._store.ids(slots))
-
     def _restore(self, state: dict[str, Any]) -> None:
         self.buffer.load_state_dict(state["data"])
+        self._push_count = state["push_count"]
         self.last_log_train_iter = state["last_log_train_iter"]
         self._newest_sample = None
         set_generator_state(self.buffer.rng, state["rng"])
         if self._per is not None and state["priority"] is not None:
             self._per.load_state_dict(state["priority"])
+        self._report_dropped()
 
     def _insert(self, items: list[Any]) -> int:
         return self.push(items)
-
-
-def _with_weights(items: list[Any], weights: torch.Tensor) -> list[Any]:
-    """Return copies of `items` with their importance weights [n, 1], as a tensor and as a number."""
-    items = items if isinstance(items, Samples) else [{**item} for item in items]
-    values = weights.numpy()
-    number = Column(Kind.FLOAT, values[:, 0].astype(np.float64))
-    result: list[Any] = with_columns(items, priority_IS=Column(Kind.TENSOR, values), IS=number)
-    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities
 from ding.utils.default_helper import new_generator
 from ding.utils.fast_copy import fastcopy
 from ding.utils.object_state import generator_state, set_generator_state
-from ding.utils.segment_tree import FloatArray, IntArray
+from ding.utils.segment_tree import FloatArray
 
 __all__ = [
     "PriorityExperienceReplay",
@@ -159,54 +160,30 @@ def staleness_check(buffer_: Buffer, max_staleness: float = math.inf) -> Middlew
     return _on(push=push, sample=sample)
 
 
-def use_time_check(buffer_: DequeBuffer, max_use: float = math.inf) -> UseTimeCheck:
+def use_time_check(buffer_: Buffer, max_use: float = math.inf) -> Middleware:
     """Return middleware that deletes a record after it was sampled `max_use` times.
 
     Sampled records have the number of uses so far in `meta['use_count']`.
     """
-    return UseTimeCheck(buffer_, max_use)
 
+    def sample(chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        sampled, used_up = chain(*args, **kwargs), []
+        for record in each_record(sampled):
+            try:
+                stored = buffer_.get_by_index(record.index)
+            except KeyError:  # padding
+                continue
+            count = 1 + (stored.meta or {}).get("use_count", 0)
+            for each in (stored, record):  # the sampled one may be a copy
+                each.meta = each.meta if each.meta is not None else {}
+                each.meta["use_count"] = count
+            if count >= max_use:
+                used_up.append(record.index)
+        if used_up:
+            buffer_.delete(used_up)
+        return sampled
 
-class UseTimeCheck:
-    """Middleware of `use_time_check`."""
-
-    def __init__(self, buffer: DequeBuffer, max_use: float) -> None:
-        self._buffer, self._max_use = buffer, max_use
-
-    def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = chain(*args, **kwargs)
-        if action == "sample":
-            storage, sampled = self._buffer.storage, list(each_record(result))
-            slots = storage.find_slots([record.index for record in sampled])
-            found = np.array([slot for slot in slots if slot is not None], np.int64)
-            counts = iter(self.count(found))
-            for record, slot in zip(sampled, slots, strict=True):
-                if slot is not None:  # the record may be a copy of the stored one
-                    record.meta = record.meta if record.meta is not None else {}
-                    record.meta["use_count"] = next(counts)
-            self.delete_used_up(found)
-        return result
-
-    def count(self, slots: IntArray) -> list[int]:
-        """Count one use of the records in `slots`, write the totals to their metadata, and return the totals."""
-        storage = self._buffer.storage
-        np.add.at(storage.fields["use"], slots, 1)
-        counts: list[int] = storage.fields["use"][slots].tolist()
-        storage.note(slots, "use", counts)
-        return counts
-
-    def delete_used_up(self, slots: IntArray) -> None:
-        """Delete the records in `slots` that were used `max_use` times."""
-        storage = self._buffer.storage
-        used_up = slots[storage.fields["use"][slots] >= self._max_use]
-        if used_up.size:
-            self._buffer.delete(storage.ids(used_up))
-
-    def rebuild(self) -> None:
-        """Read the counts from the metadata of the current records."""
-        storage = self._buffer.storage
-        slots = storage.occupied()
-        storage.fields["use"][slots] = [(meta or {}).get("use_count", 0) for meta in storage.metas(slots)]
+    return _on(sample=sample)
 
 
 class PriorityExperienceReplay:
@@ -214,7 +191,7 @@ class PriorityExperienceReplay:
 
     A pushed record gets `meta['priority']` (its own, or the largest so far) and `meta['priority_idx']`, its slot in
     the priority index. With `IS_weight`, sampled records are shallow copies with the importance weight `priority_IS`, a
-    float32 tensor [1], in `meta` and `data`. Records that a view added or removed are detected by the next call.
+    float32 tensor [1], in `meta` and `data`.
 
     Args:
         buffer: the buffer that the middleware is added to.
@@ -222,6 +199,9 @@ class PriorityExperienceReplay:
         priority_power_factor: exponent alpha.
         IS_weight_power_factor: initial exponent beta of the importance weights.
         IS_weight_anneal_train_iter: number of samples until beta is 1; 0 keeps it constant.
+
+    Attributes:
+        buffer_idx: the ids of the records by their slots in the priority index.
 
     Example:
         >>> from ding.data.buffer.deque_buffer import DequeBuffer
@@ -246,24 +226,41 @@ class PriorityExperienceReplay:
         self.beta = IS_weight_power_factor
         self.beta_step = (1 - self.beta) / IS_weight_anneal_train_iter if IS_weight_anneal_train_iter else 0.0
         self.rng = new_generator()
+        self.buffer_idx: dict[int, str] = {}
+        self._slots: dict[str, int] = {}
         self._index = PriorityIndex(buffer.size, priority_power_factor)
-        # The numbers in the ids of the records that the index knows, by slot, and the version of the buffer then.
-        self._numbers, self._version = np.full(buffer.size, -1), -1
+        self._free = list(range(buffer.size))  # a heap
+        for record in buffer:
+            self.added(record)
+        buffer.listeners.append(self)
 
     def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         handle = _on(push=self.push, sample=self.sample, update=self.update, clear=self.clear)
         return handle(action, chain, *args, **kwargs)
 
     @property
-    def buffer_idx(self) -> dict[int, str]:
-        """The ids of the records by their slots in the priority index."""
-        slots = self.buffer.storage.occupied()
-        return dict(zip(slots.tolist(), self.buffer.storage.ids(slots), strict=True))
-
-    @property
     def max_priority(self) -> float:
         """The largest updated priority, at least 1, which is the default of new records."""
         return self._index.max_priority
+
+    def added(self, record: BufferedData) -> None:
+        """Give a record the lowest free slot, and the largest priority so far if it has none."""
+        if len(self._index.weights) != self.buffer.size:  # the buffer, which was empty, has another size
+            largest, self._index = self.max_priority, PriorityIndex(self.buffer.size, self._index.alpha)
+            self._index.max_priority, self._free = largest, list(range(self.buffer.size))
+        slot = heapq.heappop(self._free)
+        self._slots[record.index], self.buffer_idx[slot] = slot, record.index
+        priority = as_priorities([(record.meta or {}).get("priority")], self.max_priority)
+        record.meta = {**(record.meta or {}), "priority": float(priority[0]), "priority_idx": slot}
+        self._index.set_priorities(np.array([slot]), priority)
+
+    def removed(self, records: list[BufferedData]) -> None:
+        """Free the slots of records."""
+        slots = [self._slots.pop(record.index) for record in records]
+        for slot in slots:
+            del self.buffer_idx[slot]
+            heapq.heappush(self._free, slot)
+        self._index.remove(np.array(slots, np.int64))
 
     def push(
         self, chain: Callable[..., Any], data: Any, meta: dict[str, Any] | None = None, *args: Any, **kwargs: Any
@@ -277,8 +274,7 @@ class PriorityExperienceReplay:
             data = dict(data)
             meta = {"priority": data.pop("priority")}
         priority = float(as_priorities([(meta or {}).get("priority")], self.max_priority)[0])
-        slot = self.buffer.storage.tail
-        return chain(data, {**(meta or {}), "priority": priority, "priority_idx": slot}, *args, **kwargs)
+        return chain(data, {**(meta or {}), "priority": priority}, *args, **kwargs)
 
     def sample(self, chain: Callable[..., Any], size: int, *args: Any, **kwargs: Any) -> list[Any]:
         """Sample `size` records by priority, with replacement.
@@ -286,33 +282,20 @@ class PriorityExperienceReplay:
         Raises:
             AssertionError: the buffer is empty.
         """
-        slots, weights = self.draw(size)
-        records: list[BufferedData] = chain(*args, indices=self.buffer.storage.ids(slots), **kwargs)
-        return records if weights is None else self.weighted(records, weights)
-
-    def draw(self, size: int) -> tuple[IntArray, torch.Tensor | None]:
-        """Draw `size` slots, with their importance weights, float32 [size, 1], if `IS_weight` is on.
-
-        Raises:
-            AssertionError: the buffer is empty.
-        """
         if self.buffer.count() == 0:
             raise AssertionError("an empty buffer cannot be sampled by priority; push first")
-        self._follow()
         slots = self._index.draw(size, self.rng)
-        if not self.IS_weight:
-            return slots, None
-        weights = self._index.importance(slots, self.beta).astype(np.float32)
+        # Before the call, in which other middleware may delete what was sampled.
+        importance = self._index.importance(slots, self.beta) if self.IS_weight else None
+        records: list[BufferedData] = chain(*args, indices=[self.buffer_idx[slot] for slot in slots.tolist()], **kwargs)
+        if importance is None:
+            return records
+        weights = torch.from_numpy(importance.astype(np.float32)).unsqueeze(1)
         self.beta = min(1.0, self.beta + self.beta_step)
-        return slots, torch.from_numpy(weights).unsqueeze(1)
-
-    @staticmethod
-    def weighted(records: list[BufferedData], weights: torch.Tensor) -> list[BufferedData]:
-        """Return copies of `records` with their `weights` [n, 1]."""
         result = []
-        for record, row in zip(records, weights.unbind(0), strict=True):
-            data = {**record.data, "priority_IS": row} if isinstance(record.data, dict) else record.data
-            result.append(BufferedData(data, record.index, {**(record.meta or {}), "priority_IS": row}))
+        for record, weight in zip(records, weights.unbind(0), strict=True):
+            data = {**record.data, "priority_IS": weight} if isinstance(record.data, dict) else record.data
+            result.append(BufferedData(data, record.index, {**(record.meta or {}), "priority_IS": weight}))
         return result
 
     def update(self, chain: Callable[..., Any], index: str, data: Any, meta: dict[str, Any]) -> None:
@@ -325,66 +308,48 @@ class PriorityExperienceReplay:
         if meta is None or "priority" not in meta:
             raise AssertionError(f"meta = {meta!r} is not allowed; update needs meta['priority']")
         priority = as_priorities([meta["priority"]])
-        (slot,) = self.buffer.storage.find_slots([index])
+        slot = self._slots.get(index)
         if slot is not None and chain(index, data, {**meta, "priority_idx": slot}):
-            self._set(np.array([slot]), priority)
+            self.set_priorities([index], priority)
 
-    def set_priorities(self, slots: IntArray, priorities: FloatArray) -> None:
-        """Set the priorities of the records in `slots` to valid `priorities`; of a repeated slot, the last counts."""
-        self.buffer.storage.note(slots, "priority", priorities)
-        self._set(slots, priorities)
+    def set_priorities(self, indices: list[str], priorities: FloatArray) -> None:
+        """Set valid `priorities` of the records with the ids `indices`; those that left the buffer are skipped.
+
+        Of a repeated record, the last priority counts.
+        """
+        known = [i for i, index in enumerate(indices) if index in self._slots]
+        for i in known:
+            record = self.buffer.get_by_index(indices[i])
+            record.meta = {**(record.meta or {}), "priority": float(priorities[i])}
+        slots = np.array([self._slots[indices[i]] for i in known], np.int64)
+        self._index.set_priorities(slots, priorities[known] + PRIORITY_EPS)
+        self._index.note_max(priorities[known] + PRIORITY_EPS)
 
     def clear(self, chain: Callable[..., Any]) -> Any:
         """Clear the buffer and all priorities."""
-        self._index.clear()
-        return chain()
-
-    def rebuild(self) -> None:
-        """Read the priorities of all records from their metadata; a missing one becomes the largest so far."""
-        largest = self.max_priority
-        self._index = PriorityIndex(self.buffer.size, self._index.alpha)
-        self._index.max_priority = largest
-        self._numbers, self._version = np.full(self.buffer.size, -1), -1
+        result = chain()
+        self._index.max_priority = 1.0
+        return result
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that is not in the records' metadata."""
-        self._follow()
+        slots = np.array([self._slots[record.index] for record in self.buffer], np.int64)
         return {
             "max_priority": self.max_priority,
             "beta": self.beta,
             "rng": generator_state(self.rng),
-            "weights": self._index.weights[self.buffer.storage.occupied()],
+            "slots": slots,
+            "weights": self._index.weights[slots],
         }
 
     def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Restore a state for the current records of the buffer."""
-        self._index.max_priority = _state_dict["max_priority"]
         self.beta = _state_dict["beta"]
         set_generator_state(self.rng, _state_dict["rng"])
-        self.rebuild()
-        self._follow()
-        self._index.set_weights(self.buffer.storage.occupied(), np.asarray(_state_dict["weights"]))
-
-    def _set(self, slots: IntArray, priorities: Any) -> None:
-        self._follow()
-        self._index.set_priorities(slots, priorities + PRIORITY_EPS)
-        self._index.note_max(priorities + PRIORITY_EPS)
-
-    def _follow(self) -> None:
-        """Update the index for the records that were added and removed, also through a view."""
-        storage = self.buffer.storage
-        if self._version == storage.version:
-            return
-        if len(self._numbers) != storage.maxlen:
-            self.rebuild()
-        numbers = storage.fields["number"]
-        changed = np.flatnonzero(self._numbers != numbers)
-        self._numbers[changed] = numbers[changed]
-        self._version = storage.version
-        is_held = self._numbers[changed] >= 0
-        self._index.remove(changed[~is_held])
-        slots = changed[is_held]
-        given = [(meta or {}).get("priority") for meta in storage.metas(slots)]
-        priorities = as_priorities(given, self.max_priority)
-        storage.note(slots, "priority", priorities)
-        self._index.set_priorities(slots, priorities)
+        slots = np.asarray(_state_dict["slots"], np.int64)
+        self._slots = {record.index: slot for record, slot in zip(self.buffer, slots.tolist(), strict=True)}
+        self.buffer_idx = {slot: index for index, slot in self._slots.items()}
+        self._free = sorted(set(range(self.buffer.size)) - self.buffer_idx.keys())
+        self._index.clear()
+        self._index.set_weights(slots, np.asarray(_state_dict["weights"]))
+        self._index.max_priority = _state_dict["max_priority"]

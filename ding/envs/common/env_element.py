@@ -40,6 +40,8 @@ class EnvElement(ABC):
     _name = "EnvElement"
     _shape: Any
     _value: Any
+    _to_agent_processor: Any = None
+    _from_agent_processor: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._init(*args, **kwargs)
@@ -56,21 +58,14 @@ class EnvElement(ABC):
     @property
     def info(self) -> EnvElementInfo:
         """The shape, values and processors."""
-        processors = (getattr(self, f"_{way}_agent_processor", None) for way in ("to", "from"))
-        return EnvElementInfo(self._shape, self._value, *processors)
+        return EnvElementInfo(self._shape, self._value, self._to_agent_processor, self._from_agent_processor)
 
     def _check(self) -> None:
-        require_attributes(self, "_init", "_shape", "_value")
+        if not (hasattr(self, "_shape") and hasattr(self, "_value")):
+            raise AssertionError(f"{type(self).__name__}._init must set _shape and _value")
 
     def __repr__(self) -> str:
         return f"{self._name}: {self._details()}"
-
-
-def require_attributes(element: Any, method: str, *names: str) -> None:
-    """Raise AssertionError if `method` has not set the attributes `names` of `element`."""
-    missing = [name for name in names if not hasattr(element, name)]
-    if missing:
-        raise AssertionError(f"{type(element).__name__}.{method} must set {', '.join(missing)}")
 
 
 class EnvElementRunner(ABC):
@@ -105,7 +100,8 @@ class EnvElementRunner(ABC):
         return info
 
     def _check(self) -> None:
-        require_attributes(self, "_init", "_core")
+        if not hasattr(self, "_core"):
+            raise AssertionError(f"{type(self).__name__}._init must set _core")
 
     def __repr__(self) -> str:
         return repr(self._core)

@@ -7,7 +7,6 @@ to make an env that gymnasium does not know.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -31,35 +30,48 @@ def library_of(cls: type) -> Any:
 
 def is_gymnasium_env(env: Any) -> bool:
     """Return whether `env` is an env of gymnasium, wrapped or not."""
-    return _is_of("gymnasium", env)
-
-
-def is_gym_env(env: Any) -> bool:
-    """Return whether `env` is an env of the old gym, wrapped or not."""
-    return _is_of("gym", env)
-
-
-def _is_of(name: str, env: Any) -> bool:
     library = library_of(type(env))
-    return library is not None and library is sys.modules.get(name)
-
-
-def spaces_like(space: Any) -> Any:
-    """Return the module `spaces` of the library that `space` is from: gymnasium's unless it is a space of gym."""
-    if any(cls.__module__.partition(".")[0] == "gym" for cls in type(space).__mro__):
-        return sys.modules["gym"].spaces
-    from gymnasium import spaces
-
-    return spaces
+    return library is not None and library is sys.modules.get("gymnasium")
 
 
 _KINDS = frozenset(("Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Tuple"))
 
 
+@cache
+def _origin(cls: type) -> tuple[str, str]:
+    """Return the library and the kind of a class of spaces, as ("gym", "Box"); empty texts for any other class."""
+    for base in cls.__mro__:
+        library = base.__module__.partition(".")[0]
+        if library in ("gymnasium", "gym") and base.__name__ in _KINDS:
+            return library, base.__name__
+    return "", ""
+
+
 def space_kind(space: Any) -> str:
     """Return the name of the class of gymnasium or gym that `space` is of: "Box", "Discrete" ...; "" for any other."""
-    cls: Any = type(space)
-    return _kind_of_class(cls)
+    return _origin(space.__class__)[1]
+
+
+def gymnasium_space(space: Any) -> Any:
+    """Return the space of gymnasium that is equal to a space of gym; any other object is returned itself."""
+    library, kind = _origin(space.__class__)
+    if library != "gym":
+        return space
+    from gymnasium import spaces
+
+    match kind:
+        case "Box":
+            return spaces.Box(space.low, space.high, dtype=space.dtype.type)
+        case "Discrete":
+            return spaces.Discrete(int(space.n), start=int(space.start))
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(space.nvec, dtype=space.dtype.type)
+        case "MultiBinary":
+            return spaces.MultiBinary(space.n)
+        case "Dict":
+            return spaces.Dict({key: gymnasium_space(member) for key, member in space.spaces.items()})
+        case _:
+            return spaces.Tuple([gymnasium_space(member) for member in space.spaces])
 
 
 _ATTRIBUTES = {"MultiDiscrete": ("nvec",), "Discrete": ("n",), "Box": ("low", "high")}
@@ -69,12 +81,6 @@ def duck_kind(space: Any) -> str:
     """Return the `space_kind`, or which of three kinds a space of another package has the attributes of."""
     kinds = (kind for kind, names in _ATTRIBUTES.items() if all(hasattr(space, name) for name in names))
     return space_kind(space) or next(kinds, "")
-
-
-@cache
-def _kind_of_class(cls: type) -> str:
-    names = (base.__name__ for base in cls.__mro__ if base.__module__.partition(".")[0] in ("gymnasium", "gym"))
-    return next((name for name in names if name in _KINDS), "")
 
 
 def members_of(space: Any) -> Mapping[Any, Any]:
@@ -103,7 +109,8 @@ def map_space(function: Callable[[Any], Any], space: Any) -> Any:
     if kind not in ("Dict", "Tuple"):
         return function(space)
     changed = {key: map_space(function, member) for key, member in members.items()}
-    spaces = spaces_like(space)
+    from gymnasium import spaces
+
     made = spaces.Dict(changed) if kind == "Dict" else spaces.Tuple(list(changed.values()))
     is_same = all(changed[key] is member for key, member in members.items())
     return space if is_same and [*members_of(made)] == [*members] else made
@@ -159,11 +166,6 @@ def layers(env: Any) -> Iterator[Any]:
         env = getattr(env, "env", None)  # not through __dict__: an object that made one is slower from then on
 
 
-def takes_seed(env: Any) -> bool:
-    """Return whether `reset(seed=...)` reaches the innermost layer of `env`."""
-    return all(_has_keyword(layer.reset, "seed") for layer in layers(env))
-
-
 def gym_that_knows(env_id: str) -> Any:
     """Return the module gym if it is installed and has an env `env_id`, else None."""
     if sys.modules.get("gym") is None and importlib.util.find_spec("gym") is None:
@@ -183,8 +185,3 @@ def make_gym_env(gym: Any, env_id: Any, **kwargs: Any) -> Any:
         # It warns of the interface that wrappers written for gym expect.
         warnings.filterwarnings("ignore", message=".*old step API")
         return gym.make(env_id, **kwargs)
-
-
-def _has_keyword(function: Callable[..., Any], name: str) -> bool:
-    parameters = inspect.signature(function).parameters
-    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())

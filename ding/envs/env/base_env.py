@@ -64,7 +64,7 @@ class BaseEnv(ABC):
     A class may define `get_state()` and `set_state(state)`, both or none. The first returns, as dicts and lists of
     plain values, arrays and tensors, all that later steps and episodes depend on, including generators but not the
     seed; the second puts another instance, which has been reset, into that state. With them a resumed run continues
-    in mid-episode; the episodes of other envs are replayed from their seed and the generators that they hold.
+    in mid-episode; other envs begin another episode, except for those of this package, which replay theirs.
 
     Example:
         >>> import numpy as np

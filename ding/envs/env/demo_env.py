@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
+from ding.utils.object_state import generator_state, set_generator_state
 
 
 class DemoEnv(BaseEnv):
@@ -24,31 +26,14 @@ class DemoEnv(BaseEnv):
     """
 
     def __init__(self, cfg: dict[str, Any]) -> None:
+        from gymnasium.spaces import Box, Discrete
+
+        self.observation_space, self.action_space = Box(-2.0, 2.0, (1,), np.float32), Discrete(2)
+        self.reward_space = Box(0.0, 1.0, (1,), np.float32)
         self._max_step = cfg.get("max_step", 20)
         self._env: dict[str, float] | None = None  # made at the first reset
         self._random = np.random.default_rng()
         self._steps = 0
-
-    @property
-    def observation_space(self) -> Any:
-        """The place, within [-2, 2]."""
-        from gymnasium.spaces import Box
-
-        return Box(-2.0, 2.0, (1,), np.float32)
-
-    @property
-    def action_space(self) -> Any:
-        """Left or right."""
-        from gymnasium.spaces import Discrete
-
-        return Discrete(2)
-
-    @property
-    def reward_space(self) -> Any:
-        """0 or 1."""
-        from gymnasium.spaces import Box
-
-        return Box(0.0, 1.0, (1,), np.float32)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         """Seed the random actions; the walk itself is deterministic."""
@@ -77,6 +62,15 @@ class DemoEnv(BaseEnv):
         if terminated or truncated:
             info["eval_episode_return"] = reward.copy()
         return BaseEnvTimestep(self._observe(), reward, terminated or truncated, info)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the place, the number of steps and the generator of random actions."""
+        return {"env": self._env, "steps": self._steps, "random": generator_state(self._random)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of `get_state`."""
+        self._env, self._steps = state["env"], state["steps"]
+        set_generator_state(self._random, state["random"])
 
     def random_action(self) -> np.ndarray:
         """Return 0 or 1, int64 [1]."""

@@ -12,7 +12,7 @@ from ding.envs.common.gym_compat import bounds_of, has_members, members_of, samp
 from ding.envs.env.base_env import BaseEnv
 from ding.envs.env.gymnasium_spaces import as_arrays
 from ding.utils.action_mask import action_mask_of
-from ding.utils.data.nested import all_finite, is_container, is_mapping, parts_of
+from ding.utils.data.nested import all_finite, is_container, parts_of
 from ding.utils.log_helper import in_one_line
 
 _logger = logging.getLogger("ding")
@@ -28,8 +28,7 @@ def check_space_dtype(env: Any) -> None:
     """
     env.reset()
     for name in ("observation_space", "action_space", "reward_space"):
-        for path, space in _leaves(getattr(env, name), name):
-            _check_dtype(path, space)
+        _check_dtype(name, getattr(env, name))
 
 
 def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
@@ -45,12 +44,8 @@ def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
     if isinstance(ndarray, np.ndarray):
         _check_one_array(ndarray, space, name)
     elif is_container(ndarray):
-        members, parts = _members(space), dict(parts_of(ndarray))
-        if is_mapping(ndarray):
-            _require(parts.keys() == members.keys(), f"{name} has the keys {[*parts]}, its space {[*members]}")
-        else:
-            _require(len(parts) == len(members), f"{name} has {len(parts)} members, its space {len(members)}")
-            members = dict(enumerate(members.values()))
+        members, parts = members_of(space), dict(parts_of(ndarray))
+        _require(parts.keys() == members.keys(), f"{name} has the members {[*parts]}, its space {[*members]}")
         for key, value in parts.items():
             check_array_space(value, members[key], f"{name}[{key!r}]")
     else:
@@ -94,15 +89,11 @@ def check_different_memory(array1: Any, array2: Any, step_times: int) -> None:
     kinds = type(array1).__name__, type(array2).__name__
     _require(type(array1) is type(array2), f"observations at step {step_times} are of the types {kinds}; use one")
     if isinstance(array1, np.ndarray):
-        _require(
-            not np.shares_memory(array1, array2),
-            f"the observations before and after step {step_times} share memory: the later one overwrites the earlier "
-            "one; return a copy",
-        )
+        problem = f"the observations before and after step {step_times} share memory; return a copy"
+        _require(not np.shares_memory(array1, array2), problem)
     elif is_container(array1):
-        what = "other keys" if is_mapping(array1) else "another length"
         parts, others = dict(parts_of(array1)), dict(parts_of(array2))
-        _require(parts.keys() == others.keys(), f"observations at step {step_times} have {what} than before")
+        _require(parts.keys() == others.keys(), f"observations at step {step_times} have other members than before")
         for key, part in parts.items():
             check_different_memory(part, others[key], step_times)
     else:
@@ -162,76 +153,47 @@ def action_for(env: Any, obs: Any, act: Callable[[], Any]) -> Any:
 
 def _steps(env: BaseEnv, obs: Any, act: Callable[[], Any]) -> Any:
     """Yield the timesteps of an episode that has begun with `obs`; with an action mask, all actions are legal."""
-    limit = max(_MAX_STEPS, _step_limit(env))
+    declared = getattr(getattr(getattr(env, "_env", None), "spec", None), "max_episode_steps", None)
+    limit = max(_MAX_STEPS, declared or 0)
     for _ in range(limit):
         timestep = env.step(action_for(env, obs, act))
-        _require(
-            hasattr(timestep, "done"),
-            f"step() returned {timestep!r}; return a BaseEnvTimestep(obs, reward, done, info)",
-        )
-        done = timestep.done
+        wanted = "return a BaseEnvTimestep(obs, reward, done, info)"
+        _require(hasattr(timestep, "done"), f"step() returned {timestep!r}; {wanted}")
+        done, info = timestep.done, timestep.info
         _require(isinstance(done, bool), f"done is {done!r}; return a bool")
-        _require(isinstance(timestep.info, Mapping), f"info is {timestep.info!r}; return a dict, which may be empty")
-        _require(
-            not done or "eval_episode_return" in timestep.info,
-            "the info of the last step lacks 'eval_episode_return'; put the sum of the episode's rewards there",
-        )
+        _require(isinstance(info, Mapping), f"info is {info!r}; return a dict, which may be empty")
+        wanted = "put the sum of the episode's rewards there"
+        _require(not done or "eval_episode_return" in info, f"the last info lacks 'eval_episode_return'; {wanted}")
         yield timestep
         if done:
             return
         obs = timestep.obs
-    raise AssertionError(
-        f"an episode of {env!r} has not ended after {limit} steps; set a step limit, such as max_episode_steps in the "
-        "config of a gymnasium env"
-    )
-
-
-def _step_limit(env: Any) -> int:
-    """Return the step limit that the gymnasium env within `env` declares; 0 if there is none."""
-    spec = getattr(getattr(env, "_env", None), "spec", None)
-    return getattr(spec, "max_episode_steps", None) or 0
+    raise AssertionError(f"an episode of {env!r} has not ended after {limit} steps; set a step limit")
 
 
 def _check_dtype(path: str, space: Any) -> None:
-    dtype = getattr(space, "dtype", None)
-    if dtype is None or space_kind(space) == "MultiBinary":  # which has no choice
+    if has_members(space):
+        for key, member in members_of(space).items():
+            _check_dtype(f"{path}[{key!r}]", member)
         return
-    wanted = {"f": (np.float32,), "i": (np.int64,), "u": (np.uint8,)}.get(np.dtype(dtype).kind)
-    if wanted is not None:
-        _require(dtype in wanted, f"the dtype of {path} is {dtype}; it must be {np.dtype(wanted[0])}")
+    dtype = getattr(space, "dtype", None)
+    if dtype is not None and space_kind(space) != "MultiBinary":  # which has no choice
+        wanted = {"f": np.float32, "i": np.int64, "u": np.uint8}.get(np.dtype(dtype).kind, dtype)
+        _require(dtype == wanted, f"the dtype of {path} is {dtype}; it must be {np.dtype(wanted)}")
 
 
 def _check_one_array(array: np.ndarray, space: Any, name: str) -> None:
     bounds = bounds_of(space)
     if bounds is None:
         raise TypeError(f"{name} is one array; there is no check against the space {space!r}")
-    low, high = bounds
     shapes = ((), (1,)) if space_kind(space) == "Discrete" else (space.shape,)
     _require(array.dtype == space.dtype, f"{name} has the dtype {array.dtype}, its space {space.dtype}")
     _require(array.shape in shapes, f"{name} has the shape {array.shape}, its space {space.shape}")
+    found = in_one_line(array)
     if array.dtype.kind == "f":
-        _require(
-            not np.any(np.isnan(array)),
-            f"{name} has NaN, which no space contains: {in_one_line(array)}; look for a division by zero, "
-            "or a root or logarithm of a negative number",
-        )
-        _require(all_finite(array), f"{name} has inf, which is refused in training: {in_one_line(array)}; bound it")
-    _require(bool(np.all(array >= low)), f"{name} falls below its space {space}: {in_one_line(array)}")
-    _require(bool(np.all(array <= high)), f"{name} exceeds its space {space}: {in_one_line(array)}")
-
-
-def _members(space: Any) -> Mapping[Any, Any]:
-    """Return the spaces by key or place within a dict or sequence of spaces, or a Dict or Tuple space."""
-    if not has_members(space):
-        raise AssertionError(f"the data has members, but the space {space!r} has none")
-    return members_of(space)
-
-
-def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
-    """Return (path, space) of each space that has no members."""
-    if not has_members(space):
-        return [(path, space)]
-    return [leaf for key, member in _members(space).items() for leaf in _leaves(member, f"{path}[{key!r}]")]
+        _require(all_finite(array), f"{name} has NaN or inf, which is refused in training: {found}")
+    _require(bool(np.all(array >= bounds[0])), f"{name} falls below its space {space}: {found}")
+    _require(bool(np.all(array <= bounds[1])), f"{name} exceeds its space {space}: {found}")
 
 
 def _require(condition: bool, problem: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ding.envs.env.gymnasium_spaces import as_arrays
 from ding.utils.config_helper import ConfigError
-from ding.utils.log_helper import shown
+from ding.utils.log_helper import in_one_line, shown
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 GOAL_KEYS = frozenset(("observation", ACHIEVED, DESIRED))
@@ -33,16 +33,10 @@ class GoalFunctions:
 
     def __init__(self, env: Any) -> None:
         first = env.reset()
-        if not isinstance(first, Mapping) or not first.keys() >= GOAL_KEYS:
-            what = f"a dict of {', '.join(map(str, first))}" if isinstance(first, Mapping) else shown(first)
+        if not isinstance(first, Mapping) or not first.keys() >= GOAL_KEYS or isinstance(first[ACHIEVED], Mapping):
             raise ConfigError(
-                f"her needs an env whose observations are dicts of observation, achieved_goal and desired_goal; those "
-                f"of {shown(env)} are {what}"
-            )
-        if isinstance(first[ACHIEVED], Mapping):
-            raise ConfigError(
-                f"her needs goals that are arrays, and those of {shown(env)} are dicts of "
-                f"{', '.join(map(str, first[ACHIEVED]))}; wrap the env so that they are joined in one array"
+                "her needs an env whose observations are dicts of observation, achieved_goal and desired_goal, the "
+                f"goals being arrays; {shown(env)} shows {in_one_line(first)}"
             )
         owner: Any = env if hasattr(env, "compute_reward") else getattr(env, "unwrapped", None)
         if not hasattr(owner, "compute_reward"):

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import importlib.util
-import math
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ding.envs.common.gym_compat import space_kind
-from ding.envs.env.base_env import BaseEnvTimestep, EnvOutputError
-from ding.envs.env.gymnasium_spaces import channels_first, one_float
-from ding.envs.env.lazy_env import LazyEnv, record_video, video_prefix
+from ding.envs.env.gymnasium_spaces import channels_first
+from ding.envs.env.lazy_env import LazyEnv, record_video
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -32,13 +24,10 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
-from ding.utils.data.nested import FLOAT32_MAX
-from ding.utils.import_helper import import_module
-from ding.utils.log_helper import in_one_line, shown
+from ding.utils.import_helper import missing_package
+from ding.utils.log_helper import shown
 from ding.utils.references import held_form, is_reference, plain, resolve_reference, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
-
-_FLOAT32 = np.dtype(np.float32)
 
 
 def _normalization_of(key: str, rule: Rule) -> Rule:
@@ -57,33 +46,13 @@ def _normalization_of(key: str, rule: Rule) -> Rule:
 SETTINGS = Settings(
     {
         "env_id": Setting(NO_DEFAULT, instance_of(str, optional=True), "Id of the env in gymnasium."),
-        "env": Setting(
-            NO_DEFAULT,
-            anything,
-            "Instead of `env_id`: an env; a class or function that makes one, or its name `module:name`; or a pair of "
-            "it and its arguments.",
-        ),
-        "kwargs": Setting(
-            NO_DEFAULT, instance_of(dict), "Further arguments of `gymnasium.make`, or of the class or function `env`."
-        ),
-        "wrappers": Setting(
-            NO_DEFAULT,
-            instance_of(list, tuple),
-            "Wrappers, also as 'module:name', or pairs of one and its arguments, innermost first.",
-        ),
-        "max_episode_steps": Setting(
-            NO_DEFAULT, integer(1, optional=True), "Limit of steps after which an episode is truncated."
-        ),
-        "channels_first": Setting(
-            NO_DEFAULT, boolean, "Show images [H, W, C], also within dicts, as [C, H, W], as encoders take them."
-        ),
+        "env": Setting(NO_DEFAULT, anything, "Or an env, what makes one, its name `module:name`, or (it, kwargs)."),
+        "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Arguments of `gymnasium.make`, or of what makes `env`."),
+        "wrappers": Setting(NO_DEFAULT, instance_of(list, tuple), "Wrappers, names, or (it, kwargs), from inside."),
+        "max_episode_steps": Setting(NO_DEFAULT, integer(1, optional=True), "Steps that truncate an episode."),
+        "channels_first": Setting(NO_DEFAULT, boolean, "Show images [H, W, C], also within dicts, as [C, H, W]."),
         "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action space."),
-        "act_bins": Setting(
-            NO_DEFAULT,
-            integer(2, optional=True),
-            "Number of values, evenly spaced within the bounds, that each real-valued action is chosen from: the "
-            "action space is a MultiDiscrete.",
-        ),
+        "act_bins": Setting(NO_DEFAULT, integer(2, optional=True), "Values to choose each real-valued action from."),
         "norm_obs": Setting(
             NO_DEFAULT,
             _normalization_of("offline_stats", instance_of(Mapping)),
@@ -100,14 +69,11 @@ SETTINGS = Settings(
 )
 NORMALIZATION = ("norm_obs", "norm_reward")  # what rollouts do, and not the env itself
 Wrapper = tuple[Callable[..., Any], dict[str, Any]]
-# Names of the envs that were made: gymnasium warns of an old version, or of bounds that lose precision, for each env
-# of a run, but once is enough.
-_made: set[str] = set()
 
 
 @ENV_REGISTRY.register("gymnasium")
 class GymnasiumEnv(LazyEnv):
-    """A gymnasium environment: float64 observations become float32, other dtypes are kept; reward [1] float32.
+    """A gymnasium environment: observations in the kind of numbers of their space, at most float32; reward [1] float32.
 
     The config names it by `env_id` or gives `env`, an instance or a function; `kwargs` are arguments of
     `gymnasium.make` or that function. `wrappers` lists wrappers or (wrapper, kwargs), innermost first;
@@ -133,133 +99,19 @@ class GymnasiumEnv(LazyEnv):
     config_keys: ClassVar[tuple[str, ...]] = tuple(SETTINGS)
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
-        self._cfg = cfg
         self._source = GymnasiumSource.from_config(cfg)
+        self._is_instance = self._source.is_instance
         self.rollout_normalization = cfg  # with `norm_obs` and `norm_reward`
         super().__init__(bool(cfg.get("act_scale", False)), cfg.get("act_bins"))
-
-    def step(self, action: Any) -> BaseEnvTimestep:
-        """Act once; integers come as int or as an integer array with one element, the rest as arrays.
-
-        Raises:
-            TypeError: the action is of another kind than the action space.
-            ValueError: the action is outside of the action space.
-            EnvOutputError: what the environment returns is not of the form that gymnasium requires.
-            RuntimeError: there was no reset.
-        """
-        if self._env is None:
-            raise RuntimeError(f"{self!r}: step() before reset()")
-        try:
-            obs, reward, terminated, truncated, info = self._env.step(self._adapt_action(action))
-        except (TypeError, ValueError) as e:
-            wrong = EnvOutputError.of_step(e, self)
-            if wrong is None:
-                raise
-            raise wrong from e
-        if type(reward) is not float:
-            reward = one_float(reward)
-        self._episode_return += reward
-        terminated, truncated = bool(terminated), bool(truncated)
-        try:
-            info = {**info, "terminated": terminated, "truncated": truncated}
-        except TypeError:
-            raise EnvOutputError(
-                f"{self!r}: the info of step() is {shown(info)}; return a dict, which may be empty"
-            ) from None
-        done = terminated or truncated
-        if done:
-            info["eval_episode_return"] = self._episode_return
-        if type(obs) is not np.ndarray or obs.dtype is not self._obs_dtype or obs.shape != self._obs_shape:
-            obs = self._as_observation(obs)
-        # A named tuple made without a Python call: this runs once for each step of each env.
-        own_reward = np.empty(1, _FLOAT32)
-        own_reward[0] = reward if abs(reward) <= FLOAT32_MAX else reward * math.inf  # numpy would warn of an overflow
-        return tuple.__new__(BaseEnvTimestep, (obs, own_reward, done, info))
-
-    def render(self, mode: str = "rgb_array") -> Any:
-        """Return the rendered image; the mode is chosen when the environment is made (`kwargs.render_mode`).
-
-        Raises:
-            RuntimeError: the environment is not open, or not made for `mode`.
-        """
-        if self._env is None or self._env.render_mode != mode:
-            made_for = None if self._env is None else self._env.render_mode
-            raise RuntimeError(
-                f"{self!r} renders {made_for!r}, not {mode!r}; set env.kwargs.render_mode = {mode!r} and reset it first"
-            )
-        return self._env.render()
 
     def __repr__(self) -> str:
         return f"GymnasiumEnv({self._source.name})"
 
-    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        return begin_episode(self._env, self, seed=seed, options=options)[0]
-
-    def _attach(self, env: Any) -> None:
-        super()._attach(env)
-        space = self.observation_space
-        # Of observations that need no conversion: none but those of a Box.
-        is_box = space_kind(space) == "Box"
-        self._obs_dtype: Any = space.dtype if is_box else None
-        self._obs_shape: tuple[int, ...] = space.shape if is_box else ()
-
-    def _as_observation(self, obs: Any) -> Any:
-        if type(obs) is np.ndarray and obs.dtype is self._obs_dtype and obs.shape == self._obs_shape:
-            return obs
-        return super()._as_observation(obs)
+    def _add_return(self, info: dict[str, Any]) -> None:
+        info["eval_episode_return"] = self._episode_return
 
     def _make(self, video_folder: str | None) -> Any:
-        return self._source.make(video_folder, video_prefix(self))
-
-    def _discard(self, env: Any) -> None:
-        if not self._source.is_instance:
-            env.close()
-
-
-def begin_episode(env: Any, named: Any, **how: Any) -> tuple[Any, Any]:
-    """Reset a gymnasium env, which errors call `named`, and return the observation and info.
-
-    Raises:
-        EnvOutputError: the env returns something else.
-    """
-    begun = env.reset(**how)
-    if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-        raise EnvOutputError(
-            f"{named!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; "
-            "return (observation, info)"
-        )
-    return begun[0], begun[1]
-
-
-class _Muted:
-    """Counter of blocks without warnings of gymnasium. (`warnings.catch_warnings` would let each one show again.)"""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = self._level = 0
-
-    def add(self, number: int) -> None:
-        """Note that a block begins (1) or ends (-1)."""
-        from gymnasium import logger
-
-        with self._lock:
-            if self._count == 0:
-                self._level = logger.min_level
-            self._count += number
-            logger.min_level = max(self._level, logger.ERROR) if self._count else self._level
-
-
-_muted = _Muted()
-
-
-@contextlib.contextmanager
-def without_warnings() -> Iterator[None]:
-    """Suppress the warnings of gymnasium in this block, but not its errors."""
-    _muted.add(1)
-    try:
-        yield
-    finally:
-        _muted.add(-1)
+        return self._source.make(video_folder, self)
 
 
 @dataclass(frozen=True)
@@ -298,13 +150,8 @@ class GymnasiumSource:
         if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
             env = factory_of(env)
         if env is not None and kwargs:
-            if not _is_factory(env):
-                raise ConfigError(
-                    f"env (type gymnasium): kwargs = {kwargs!r} are not for an env that is made, {shown(env)}; give "
-                    "its class, or a function that makes it"
-                )
             env = factory_of((env, kwargs))
-        wrappers = tuple(_read_wrapper(entry) for entry in cfg.get("wrappers", ()))
+        wrappers = tuple(_read_callable(entry, "wrappers") for entry in cfg.get("wrappers", ()))
         if cfg.get("channels_first"):
             wrappers += ((channels_first, {}),)
         return cls(env_id, env, kwargs, wrappers, cfg.get("max_episode_steps"))
@@ -315,49 +162,39 @@ class GymnasiumSource:
         if self.env_id is not None:
             return self.env_id
         spec = getattr(self.env, "spec", None)
-        return str(getattr(spec, "id", None) or _name_of(self.env))
+        return str(getattr(spec, "id", None) or name_of(self.env))
 
     @property
     def is_instance(self) -> bool:
         """Whether each `make` wraps the same env."""
         return self.env is not None and not _is_factory(self.env)
 
-    def make(self, video_folder: str | None = None, video_prefix: str = "rl-video") -> Any:
-        """Return a wrapped env; with `video_folder` it records each episode there.
+    def make(self, video_folder: str | None = None, owner: Any = None) -> Any:
+        """Return a wrapped env; with `video_folder` it records each episode there, see `record_video`.
 
         Raises:
             TypeError: `env` is, or returns, something other than a gymnasium env.
             ValueError: a video is requested, but the env was not made for `rgb_array` rendering.
         """
-        kind = self.env_id
-        if kind is None and not self.is_instance:
-            kind = getattr(self.env, "__qualname__", None)
-        with without_warnings() if kind in _made else contextlib.nullcontext():
-            env = self._make_raw(record=video_folder is not None)
-        if kind is not None:
-            _made.add(kind)
-        try:
-            for wrapper, kwargs in self.wrappers:
-                env = wrapper(env, **kwargs)
-            return env if video_folder is None else record_video(env, video_folder, video_prefix)
-        except Exception:
-            if not self.is_instance:
-                env.close()
-            raise
-
-    def _make_raw(self, record: bool) -> Any:
         import gymnasium
 
+        limit = self.max_episode_steps
         if self.env_id is not None:
-            limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
-            kwargs = {"disable_env_checker": True, **limit, **self.kwargs}
-            return make_by_id(self.env_id, **({**kwargs, "render_mode": "rgb_array"} if record else kwargs))
-        env = self.env() if _is_factory(self.env) else self.env
-        if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"env (type gymnasium): {shown(self.env)} gave {shown(env)}, which is not a gymnasium.Env")
-        if self.max_episode_steps is not None:
-            return gymnasium.wrappers.TimeLimit(env, self.max_episode_steps)
-        return env
+            kwargs = {"disable_env_checker": True, **self.kwargs}
+            if limit is not None:
+                kwargs = {"max_episode_steps": limit, **kwargs}
+            if video_folder is not None:
+                kwargs["render_mode"] = "rgb_array"
+            env = make_by_id(self.env_id, **kwargs)
+        else:
+            env = self.env if self.is_instance else self.env()
+            if not isinstance(env, gymnasium.Env):
+                raise TypeError(f"env = {shown(self.env)} gave {shown(env)}, which is not a gymnasium.Env")
+            if limit is not None:
+                env = gymnasium.wrappers.TimeLimit(env, limit)
+        for wrapper, kwargs in self.wrappers:
+            env = wrapper(env, **kwargs)
+        return env if video_folder is None else record_video(env, video_folder, owner)
 
 
 def env_section_of(env: Any) -> dict[str, Any]:
@@ -374,30 +211,19 @@ def env_section_of(env: Any) -> dict[str, Any]:
     import gymnasium
 
     if isinstance(env, str):
-        return {"env": env} if _names_a_class(env) else {"env_id": env}
+        return {"env": env} if is_reference(env) else {"env_id": env}
     if isinstance(env, (list, tuple)) and len(env) == 2:
         factory_of(env)
         return {"env": held_form(env)}
     spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
     if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
         return _section_of_spec(spec)
-    if callable(env) and not hasattr(env, "step") or isinstance(env, type):
+    if _is_factory(env):
         return {"env": env}
     raise TypeError(
         f"env = {shown(env)} cannot be made again for each of the envs: give an id of gymnasium, or a class or "
         "function without arguments that makes one"
     )
-
-
-def _names_a_class(env: str) -> bool:
-    """Return whether a text is `module:name` of a class or function, and not `module:id`."""
-    import gymnasium
-
-    if not is_reference(env):
-        return False
-    module, _, name = env.partition(":")
-    import_module(module, "env")
-    return name not in gymnasium.registry
 
 
 def _section_of_spec(spec: Any) -> dict[str, Any]:
@@ -413,8 +239,8 @@ def _section_of_spec(spec: Any) -> dict[str, Any]:
     return {"env_id": spec.id, **{key: held_form(value) for key, value in more.items() if value}, **limits}
 
 
-# What makes ids with a namespace known: a module, and its function if importing it is not enough.
-_REGISTRATIONS = {"MinAtar": ("minatar.gym", "register_envs"), "ALE": ("ale_py", None)}
+# By namespace, the module that makes its ids known, by `register_envs` or when it is imported.
+_REGISTRATIONS = {"MinAtar": "minatar.gym", "ALE": "ale_py"}
 
 
 def register_namespace(env_id: str) -> None:
@@ -425,19 +251,17 @@ def register_namespace(env_id: str) -> None:
     """
     import gymnasium
 
-    namespace, slash, _ = env_id.partition("/")
-    if not slash or namespace not in _REGISTRATIONS or env_id in gymnasium.registry:
+    module = _REGISTRATIONS.get(env_id.partition("/")[0])
+    if module is None or env_id in gymnasium.registry:
         return
-    module, function = _REGISTRATIONS[namespace]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             imported = importlib.import_module(module)
     except ModuleNotFoundError as e:
         package = module.partition(".")[0].replace("_", "-")
-        raise ImportError(f"the env {env_id!r} needs a package that is not installed: pip install {package}") from e
-    if function is not None:
-        getattr(imported, function)()
+        raise missing_package(f"the env {env_id!r}", package) from e
+    getattr(imported, "register_envs", lambda: None)()
 
 
 def resolve_id(env_id: str) -> tuple[str, int | None]:
@@ -453,13 +277,9 @@ def resolve_id(env_id: str) -> tuple[str, int | None]:
         return env_id, None
     newer = gymnasium.registry.get(env_id[:-1] + "1")
     old = gymnasium.registry.get(env_id)
-    if newer is None:
+    if newer is None or (old is not None and (old.entry_point, old.kwargs) != (newer.entry_point, newer.kwargs)):
         return env_id, None
-    if old is None:
-        return newer.id, None
-    if (old.entry_point, old.kwargs) != (newer.entry_point, newer.kwargs):
-        return env_id, None
-    return newer.id, old.max_episode_steps
+    return newer.id, None if old is None else old.max_episode_steps
 
 
 def make_by_id(env_id: str, **kwargs: Any) -> Any:
@@ -467,12 +287,14 @@ def make_by_id(env_id: str, **kwargs: Any) -> Any:
     import gymnasium
 
     current_id, limit = resolve_id(env_id)
-    return gymnasium.make(current_id, **{**({} if limit is None else {"max_episode_steps": limit}), **kwargs})
+    if limit is not None:
+        kwargs = {"max_episode_steps": limit, **kwargs}
+    return gymnasium.make(current_id, **kwargs)
 
 
-def _name_of(env: Any) -> str:
+def name_of(env: Any) -> str:
     """Return the name of a class or function, or of the one a partial calls, or of the class of another object."""
-    while isinstance(env, partial) and not hasattr(env, "__name__"):
+    while isinstance(env, partial):
         env = env.func
     return str(getattr(env, "__name__", None) or type(env).__name__)
 
@@ -488,15 +310,7 @@ def factory_of(env: Any) -> Callable[[], Any]:
         ConfigError: it is none of these.
     """
     make, kwargs = _read_callable(env, "env")
-    if not kwargs:
-        return make
-    factory = partial(make, **kwargs)
-    factory.__name__ = _name_of(make)  # type: ignore[attr-defined]
-    return factory
-
-
-def _read_wrapper(entry: Any) -> Wrapper:
-    return _read_callable(entry, "wrappers")
+    return partial(make, **kwargs) if kwargs else make
 
 
 def _read_callable(entry: Any, key: str) -> Wrapper:
@@ -507,6 +321,6 @@ def _read_callable(entry: Any, key: str) -> Wrapper:
     if callable(make) and isinstance(kwargs, dict):
         return make, dict(kwargs)
     raise ConfigError(
-        f"env (type gymnasium): {key} has {shown(entry)}; it must be a callable, its name module:name, or a pair "
-        "(callable or name, dict of kwargs)"
+        f"env: {key} has {shown(entry)}; it must be a callable, its name module:name, or a pair (callable or name, "
+        "dict of kwargs)"
     )

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.envs.env.gymnasium_env import factory_of
-from ding.envs.env.gymnasium_spaces import ActionAdapter, action_adapter, one_float, to_float32
+from ding.envs.env.gymnasium_env import factory_of, name_of
+from ding.envs.env.gymnasium_spaces import (
+    ActionAdapter,
+    action_adapter,
+    checked_observation,
+    one_float,
+    to_float32,
+)
 from ding.envs.env.lazy_env import LazyEnv
 from ding.utils.config_helper import (
     NO_DEFAULT,
@@ -22,6 +29,7 @@ from ding.utils.config_helper import (
     check_values,
     instance_of,
 )
+from ding.utils.data.nested import own_copy
 from ding.utils.import_helper import missing_package
 from ding.utils.log_helper import shown
 from ding.utils.references import plain, resolved
@@ -33,7 +41,7 @@ class PettingZooEnv(LazyEnv):
     """A parallel environment of PettingZoo, with a player for each of its `possible_agents`, in their order.
 
     The config names it by `env_id`, the module that has `parallel_env`, such as `pettingzoo.butterfly.pistonball_v6`
-    (with `kwargs` for that function), or gives `env`, a function without arguments that makes one. With `act_scale`
+    or gives `env`, a function that makes one; `kwargs` are arguments of either. With `act_scale`
     real-valued actions come in [-1, 1] and are mapped onto the bounds of the action spaces.
 
     Observations and actions are tuples with an entry for each player, rewards are [players, 1] float32, `info` is a
@@ -50,10 +58,8 @@ class PettingZooEnv(LazyEnv):
 
     settings: ClassVar[Settings] = Settings(
         {
-            "env_id": Setting(
-                NO_DEFAULT, instance_of(str, optional=True), "Module with `parallel_env`, such as `pkg.pistonball_v6`."
-            ),
-            "env": Setting(NO_DEFAULT, anything, "A function that makes an env, or its name `module:name`."),
+            "env_id": Setting(NO_DEFAULT, instance_of(str, optional=True), "Module that has `parallel_env`."),
+            "env": Setting(NO_DEFAULT, anything, "Or what makes an env, its name `module:name`, or (it, kwargs)."),
             "kwargs": Setting(NO_DEFAULT, instance_of(dict), "Arguments of `parallel_env`."),
             "act_scale": Setting(NO_DEFAULT, boolean, "Map actions in [-1, 1] onto the bounds of the action spaces."),
         }
@@ -62,8 +68,13 @@ class PettingZooEnv(LazyEnv):
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         check_values(cfg, "env (type pettingzoo)", self.settings.rules())
-        self._make_game, self._name = _source(cfg)
-        self._returns = np.zeros(0)
+        source = plain(resolved(cfg, "env"))
+        env, env_id, kwargs = (source.get(key) for key in ("env", "env_id", "kwargs"))
+        if (env_id is None) == (env is None):
+            raise ConfigError(f"env: give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}")
+        made_by = partial(_make_by_module, env_id) if env is None else env
+        self._make_game = factory_of((made_by, kwargs) if kwargs else made_by)
+        self._name = env_id or name_of(self._make_game)
         super().__init__(bool(cfg.get("act_scale", False)))
 
     def step(self, action: Any) -> BaseEnvTimestep:
@@ -78,17 +89,16 @@ class PettingZooEnv(LazyEnv):
                 a number.
             RuntimeError: there was no reset.
         """
-        if self._env is None:
+        if self._actions is None:
             raise RuntimeError(f"{self!r}: step() before reset()")
-        game: _Game = self._env
-        infos: Any  # a list, as of every env of several players
-        obs, rewards, infos, done = game.step(self._adapt_action(action))
-        self._returns += rewards[:, 0]
+        actions = self._adapt_action(action)
+        self._actions.append(own_copy(actions))
+        obs, rewards, done, _, infos = self._env.step(actions)
+        self._episode_return = self._episode_return + self._summed(rewards)
         if done:
-            for player, info in enumerate(infos):
-                info["eval_episode_return"] = float(self._returns[player])
-                info.setdefault("result", _result(self._returns, player))
-        return BaseEnvTimestep(self._as_observation(obs), rewards, done, infos)
+            self._add_return(infos)
+        self._obs = checked_observation(obs, self.observation_space, self)
+        return BaseEnvTimestep(self._obs, rewards, done, infos)
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
         """Raise NotImplementedError: PettingZoo records no videos."""
@@ -100,34 +110,37 @@ class PettingZooEnv(LazyEnv):
     def _make(self, video_folder: str | None) -> Any:
         return _Game(self._make_game(), self._name)
 
-    def _discard(self, env: Any) -> None:
-        env.close()
+    def _adapter_of(self, env: Any) -> ActionAdapter:
+        adapters = [action_adapter(space, self._act_scale) for space in env.action_space]
 
-    def _attach(self, env: Any) -> None:
-        self._adapt_action = _live_adapter(env, self._act_scale)
+        def adapt(action: Any) -> dict[Any, Any]:
+            live, rows = env.unwrapped.agents, zip(env.agents, adapters, action, strict=True)
+            return {agent: adapter(member) for agent, adapter, member in rows if agent in live}
 
-    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        self._returns = np.zeros(len(self._env.agents))
-        return self._env.reset(seed, options)
+        return adapt
+
+    def _summed(self, reward: Any) -> Any:
+        return reward[:, 0]
+
+    def _add_return(self, info: Any) -> None:
+        returns = self._episode_return
+        for player, own in enumerate(info):
+            best_other = np.delete(returns, player).max(initial=-np.inf)
+            result = "draws" if returns[player] == best_other else "wins" if returns[player] > best_other else "losses"
+            own["eval_episode_return"] = float(returns[player])
+            own.setdefault("result", result)
 
 
 class _Game:
-    """A parallel environment with tuples in place of dicts by agent.
+    """A parallel environment with the interface of a gymnasium env, and tuples in place of dicts by agent.
 
     Attributes:
         agents: all possible agents; the order of the players.
     """
 
     def __init__(self, env: Any, name: str) -> None:
-        if not all(hasattr(env, attribute) for attribute in ("possible_agents", "reset", "step")):
-            raise TypeError(
-                f"env (type pettingzoo): {name} gave {shown(env)}, which is not a ParallelEnv of PettingZoo"
-            )
         if hasattr(env, "agent_iter"):
-            raise TypeError(
-                f"env (type pettingzoo): the agents of {name} act in turn; convert it with "
-                "pettingzoo.utils.aec_to_parallel"
-            )
+            raise TypeError(f"the agents of {name} act in turn; convert it with pettingzoo.utils.aec_to_parallel")
         from gymnasium.spaces import Box, Tuple
 
         self._env = env
@@ -138,24 +151,19 @@ class _Game:
         self._obs: dict[Any, Any] = {}
         self._ends: dict[Any, tuple[bool, bool]] = {}  # (terminated, truncated)
 
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, ...]:
-        """Begin an episode; return the observations."""
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Begin an episode; return the observations, and no info."""
         self._obs = dict(self._env.reset(seed=seed, options=options)[0])
-        missing = [agent for agent in self.agents if agent not in self._obs]
-        if missing:
-            raise ValueError(
-                f"{shown(self._env, str)} returned no first observation for {missing}; every agent needs one"
-            )
         self._ends = dict.fromkeys(self.agents, (False, False))
-        return self._observations()
+        return self._observations(), {}
 
     @property
-    def live(self) -> list[Any]:
-        """The agents that act in the next step."""
-        return list(self._env.agents)
+    def unwrapped(self) -> Any:
+        """The parallel environment."""
+        return self._env
 
-    def step(self, actions: dict[Any, Any]) -> tuple[tuple[Any, ...], np.ndarray, list[dict[str, Any]], bool]:
-        """Act once; return the observations, rewards [players, 1] and infos, and whether no agent is left.
+    def step(self, actions: dict[Any, Any]) -> tuple[tuple[Any, ...], np.ndarray, bool, bool, list[dict[str, Any]]]:
+        """Act once; return the observations, rewards [players, 1], whether no agent is left, False, and the infos.
 
         Args:
             actions: the actions of the agents that are `live`.
@@ -181,7 +189,7 @@ class _Game:
             if not (is_over or ended or cut or agent in self._env.agents):
                 info["acts_next"] = False
             own_infos.append(info)
-        return self._observations(), to_float32(np.array(own_rewards)), own_infos, is_over
+        return self._observations(), to_float32(np.array(own_rewards)), is_over, False, own_infos
 
     def _observations(self) -> tuple[Any, ...]:
         return tuple(self._obs[agent] for agent in self.agents)
@@ -191,62 +199,11 @@ class _Game:
         self._env.close()
 
 
-def _live_adapter(game: _Game, act_scale: bool) -> ActionAdapter:
-    """Return a function that turns the players' actions into the `actions` of `_Game.step`."""
-    adapters = [action_adapter(space, act_scale) for space in game.action_space]
-
-    def adapt(action: Any) -> dict[Any, Any]:
-        try:
-            rows = list(zip(game.agents, adapters, action, strict=True))
-        except (TypeError, ValueError) as e:
-            raise ValueError(
-                f"action {action!r} must have one member for each of the action space {game.action_space}"
-            ) from e
-        live = set(game.live)
-        return {agent: adapter(member) for agent, adapter, member in rows if agent in live}
-
-    return adapt
-
-
-def _result(returns: np.ndarray, player: int) -> str:
-    best_other = np.delete(returns, player).max(initial=-np.inf)
-    if returns[player] == best_other:
-        return "draws"
-    return "wins" if returns[player] > best_other else "losses"
-
-
-def _source(cfg: Mapping[str, Any]) -> tuple[Callable[[], Any], str]:
-    """Return the function that makes the environment, and its name."""
-    cfg = plain(resolved(cfg, "env"))
-    env, kwargs = cfg.get("env"), dict(cfg.get("kwargs", {}))
-    env_id: Any = cfg.get("env_id")
-    if (env_id is None) == (env is None):
-        raise ConfigError(f"env (type pettingzoo): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}")
-    if env is not None:
-        env = factory_of(env) if isinstance(env, (str, list, tuple)) else env
-        if not callable(env) or kwargs:
-            raise ConfigError(
-                f"env (type pettingzoo): env = {env!r}, kwargs = {kwargs!r}; give a function without arguments that "
-                "makes an environment, and no kwargs"
-            )
-        return env, str(getattr(env, "__name__", env))
-
-    def make() -> Any:
-        return _module(env_id).parallel_env(**kwargs)
-
-    return make, env_id
-
-
-def _module(env_id: str) -> Any:
+def _make_by_module(env_id: str, **kwargs: Any) -> Any:
     try:
         module = importlib.import_module(env_id)
     except ImportError as e:
         if env_id.split(".")[0] == "pettingzoo" and importlib.util.find_spec("pettingzoo") is None:
             raise missing_package(f"env (type pettingzoo): {env_id}", "pettingzoo") from e
         raise
-    if not hasattr(module, "parallel_env"):
-        raise ConfigError(
-            f"env (type pettingzoo): env_id = {env_id!r} has no parallel_env; name a module such as "
-            "'pettingzoo.butterfly.pistonball_v6'"
-        )
-    return module
+    return module.parallel_env(**kwargs)

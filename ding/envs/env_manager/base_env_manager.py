@@ -18,18 +18,21 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from easydict import EasyDict
 
-from ding.envs.common.gym_compat import library_of
+from ding.envs.common.gym_compat import gymnasium_space, library_of
 from ding.envs.env.base_env import EnvOutputError
-from ding.envs.env_manager.block import DictBlocks, StackedFormat, is_done
+from ding.envs.env_manager.block import (
+    BlockStep,
+    BoolArray,
+    DictBlocks,
+    Ready,
+    StackedFormat,
+    block_of_list,
+    is_done,
+)
 from ding.envs.env_manager.env_state import (
-    RECENT,
     EnvSeeds,
-    EpisodeLog,
-    Restored,
     Seeds,
-    is_equal,
     load_space_state,
-    own_copy,
     restore_env,
     save_env,
     space_state,
@@ -47,7 +50,8 @@ from ding.utils.config_helper import (
     number,
     one_of,
 )
-from ding.utils.data.samples import IntArray
+from ding.utils.data.nested import own_copy
+from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import shown, tell_once
 from ding.utils.msgpack_helper import can_pack
@@ -174,19 +178,13 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         self._ready_obs: dict[int, Any] = {}
         self._env_replay_path: list[str] | None = None
         self._first_obs: dict[int, Any] = {}  # of running episodes that are recorded
-        self._timesteps: dict[int, Any] = {}  # of the current or last step
-        self.version = 0  # changed by every call that changes an env, so that a caller notices calls of others
+        self._timesteps: list[Any] = []  # of the current or last step
         self._episodes = np.zeros(self._env_num, np.int64)
-        self.moves = np.zeros(self._env_num, np.int64)
+        self.touched = np.zeros(self._env_num, np.int64)
         self._seeds = EnvSeeds(self._env_num)
         self._reset_param: dict[int, dict[str, Any] | None] = {}
         self._env_episode_count = np.zeros(self._env_num, np.int64)
         self._may_normalize = True  # assumed until the envs are queried, once for each launch
-        self._trust_pickle: bool | None = None  # None: no states are wanted
-        # The input of each env, if states are enabled, and the lists that its actions are appended to.
-        self._logs: dict[int, EpisodeLog] = {}
-        self._recent: dict[int, list[Any]] = {}
-        self._rounds = 0  # since actions were put into columns
         if not self._env_fn:
             raise IndexError(
                 "an env manager needs at least one env, got an empty env_fn; set env.collector_env_num >= 1"
@@ -208,6 +206,14 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
     def env_ref(self) -> Any:
         """The env that states the spaces; it is never stepped."""
         return self._env_ref
+
+    @property
+    def frame_stack(self) -> int:
+        """Number C of frames that an observation [C, ...] is a stack of, newest last; 1 if that is unknown."""
+        return 1 if self._normalization.is_for_rollouts else self._declared_stack()
+
+    def _declared_stack(self) -> int:
+        return attribute_of(self._env_ref, "frame_stack") or 1
 
     @property
     def observation_space(self) -> Any:
@@ -382,10 +388,11 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
 
         Raises:
             AssertionError: the manager is closed.
-            RuntimeError: an env id is unknown, or an env cannot be reset; then the manager is closed.
+            RuntimeError: an env id is unknown; a collector or evaluator is stepping the envs; or an env cannot be
+                reset, then the manager is closed.
         """
         self._check_open()
-        self.version += 1
+        self.check_free()
         if reset_param is not None:
             self._check_ids(reset_param)
             self._reset_param.update(reset_param)
@@ -399,26 +406,51 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
 
         Raises:
             AssertionError: the manager is closed.
-            RuntimeError: an env id is unknown (then no env was stepped), or a step failed in every attempt (then that
-                env is in the state ERROR until its next reset).
+            RuntimeError: an env id is unknown, or a collector or evaluator is stepping the envs (then no env was
+                stepped); or a step failed in every attempt (then that env is in the state ERROR until its next reset).
             TypeError: an env returned something other than a timestep.
         """
         if self._closed:
             self._check_open()
+        self.check_free()
         if not actions.keys() <= self._envs.keys():
             self._check_ids(actions)
-        self.version += 1
-        timesteps: dict[int, Any] = {}
-        self._timesteps = timesteps
-        self.moves[... if len(actions) == self._env_num else list(actions)] += 1
-        envs, ready_obs, timeout, recent = self._envs, self._ready_obs, self._step_timeout, self._recent
-        if recent:
-            self._compact_logs()
+        env_ids = list(actions)
+        self.touched[env_ids] += 1
+        raw, ended = self._step_each(env_ids, actions.values())
+        timesteps = dict(zip(env_ids, raw, strict=True))
+        for env_id in ended:
+            timestep = timesteps[env_id]
+            timesteps[env_id] = timestep._replace(obs=own_copy(timestep.obs), reward=own_copy(timestep.reward))
+            self._reset_env(env_id)
+        return timesteps
+
+    def act(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+        """Act in the envs `env_ids`, and return the step of those that have answered; see `step`."""
+        if self._closed:
+            self._check_open()
+        raw, ended = self._step_each(env_ids, actions)
         try:
-            for env_id, action in actions.items():
+            step = block_of_list(env_ids, raw)
+        finally:
+            for env_id in ended:  # once the observations are copied, as a reset may write into them
+                self._reset_env(env_id)
+        if not step.any_ends:
+            step.ready = Ready(env_ids, step.ids, step.obs)
+        elif len(ended) == np.count_nonzero(step.ends):
+            obs = _with_rows(step.obs, step.ends, [self._ready_obs[env_id] for env_id in ended])
+            step.ready = None if obs is None else Ready(env_ids, step.ids, obs)
+        return step
+
+    def _step_each(self, env_ids: Sequence[int], actions: Iterable[Any]) -> tuple[list[Any], list[int]]:
+        """Step these envs, and return their timesteps, and the envs that have to be reset, as their episodes ended."""
+        raw: list[Any] = []
+        ended: list[int] = []
+        self._timesteps = raw
+        envs, ready_obs, timeout = self._envs, self._ready_obs, self._step_timeout
+        try:
+            for env_id, action in zip(env_ids, actions, strict=True):
                 step = envs[env_id].step
-                if recent:  # what `EpisodeLog.act` does, at half of its cost
-                    recent[env_id].append(action.copy() if type(action) is np.ndarray else own_copy(action))
                 try:
                     timestep = (
                         step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
@@ -429,17 +461,16 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
                     done = timestep.done
                 except AttributeError:
                     raise no_timestep(envs[env_id], timestep) from None
-                if done is not False and is_done(done):
-                    timestep = self._end_episode(env_id, timestep)
-                else:
+                raw.append(timestep)
+                if done is False or (done is not True and not is_done(done)):
                     ready_obs[env_id] = timestep.obs
-                timesteps[env_id] = timestep
-        except BaseException as e:
-            self._note_unfinished(list(actions)[len(timesteps) :], e)
+                elif self._count_end(env_id):
+                    ended.append(env_id)
+        except BaseException:
+            for env_id in ended:
+                self._reset_env(env_id)
             raise
-        return timesteps
-
-    step_block = DictBlocks.step_block
+        return raw, ended
 
     def sync_normalization(self) -> None:
         """Give the wrappers `obs_norm` and `reward_norm` of all envs the statistics of all of them.
@@ -494,24 +525,10 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         """Reason why no run with these envs resumes exactly; "" if the manager does not prevent it."""
         return ""
 
-    def enable_states(self, trust_pickle: bool = False) -> None:
-        """Record the input of running episodes for `state_dict`; call it before `launch`.
-
-        Recording begins with the next reset of each env.
-
-        Args:
-            trust_pickle: whether to pickle envs, and to unpickle those of a state, which can run any code.
-        """
-        self._trust_pickle = bool(trust_pickle)
-        if not self._closed:
-            self._note_episodes()
-
     def state_dict(self) -> dict[str, Any]:
         """Return seeds, counts, statistics and running episodes in plain values, after waiting for busy envs.
 
-        An episode with a pending step cannot continue. The state of an env is its `get_state()` if it has `get_state`
-        and `set_state`, else its pickle if `enable_states` was called with `trust_pickle`, else, if `enable_states` was
-        called, its seed, the generators it held and its actions since the reset.
+        An episode continues by `get_state` and `set_state` of its env, unless a step of it is pending.
 
         Raises:
             AssertionError: the manager is closed.
@@ -524,7 +541,7 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
             "envs": envs,
             "under_way": sorted(self._under_way()),
             "states": [state.name for state in self._env_states.values()],
-            "obs": {env_id: [copy.deepcopy(obs)] for env_id, obs in self._ready_obs.items() if can_pack(obs)},
+            "obs": {env_id: copy.deepcopy(obs) for env_id, obs in self._ready_obs.items() if can_pack(obs)},
             "reset_param": {i: param for i, param in self._reset_param.items() if can_pack(param)},
             "normalization": self._normalization.running_state(),
             "action_space": space_state(self._action_space),
@@ -533,39 +550,43 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         """Restore a state that `state_dict` of a manager of the same envs returned; this manager must be open.
 
-        An env that cannot continue is reset, and begins the episode after the one it ran. So is an env whose replayed
-        episode ends at another observation than before.
+        An env that cannot continue is reset, and begins the episode after the one it ran.
 
         Returns:
             The reasons why envs do not continue exactly, each as `envs 0, 1: cause`.
 
         Raises:
             AssertionError: the manager is closed.
+            RuntimeError: a collector or evaluator is stepping the envs.
             ValueError: the state has another number of envs.
         """
         self._check_open()
+        self.check_free()
         if state["env_num"] != self._env_num:
             raise ValueError(f"the state is of {state['env_num']} envs, but there are {self._env_num}")
         super().load_state_dict(state)
-        self.version += 1
-        self.moves += 1
+        self.touched += 1
         self._reset_param.update(state["reset_param"])
         self._normalization.load_running_state(state["normalization"])
         load_space_state(self._action_space, state["action_space"])
-        problems = {}
-        for env_id, restored in self._restore_envs(state["envs"]).items():
+        causes = []
+        for env_id, problem in self._restore_envs(state["envs"]).items():
             env_state = EnvState[state["states"][env_id]]
-            is_lost = env_id in state["under_way"]
-            problem = "a step of it was under way" if is_lost else restored.problem
-            problem = problem or self._take_up(env_id, env_state, restored, state["obs"].get(env_id))
+            if env_id in state["under_way"]:
+                problem = "a step of it was under way"
+            elif env_state is EnvState.RUN and env_id not in state["obs"]:
+                problem = problem or "its observation does not consist of plain values"
+            self._ready_obs.pop(env_id, None)
             if problem:
-                problems[env_id] = problem
+                causes.append((env_id, f"{problem}; its running episode is dropped"))
                 self._drop_episode(env_id, env_state)
+                continue
+            self._states[env_id] = env_state
+            if env_state is EnvState.RUN:
+                self._ready_obs[env_id] = state["obs"][env_id]
         lost_param = [env_id for env_id in range(self._env_num) if env_id not in state["reset_param"]]
-        causes = [(env_id, f"{problem}; its running episode is dropped") for env_id, problem in problems.items()]
-        return _one_line_a_cause(
-            [*causes, *((i, "the arguments of its resets are no plain values") for i in lost_param)]
-        )
+        causes += [(env_id, "the arguments of its resets are no plain values") for env_id in lost_param]
+        return _one_line_a_cause(causes)
 
     def close(self) -> None:
         """Close the envs; a second call does nothing, and `launch` may follow.
@@ -576,7 +597,6 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         if self._closed:
             return
         self._closed = True
-        self.version += 1
         self._ready_obs = {}
         self._states[:] = VOID
         errors = self._close_envs()
@@ -615,14 +635,6 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
             f"actions are for envs {list(env_ids)}, but only {ready} are ready; current env state are: {states}"
         )
 
-    def _end_episode(self, env_id: int, timestep: Any) -> Any:
-        if self._count_end(env_id):
-            # What `_replace` does, at a third of its cost; obs and reward are the first two fields of a timestep.
-            obs, reward, *rest = timestep
-            timestep = tuple.__new__(type(timestep), (own_copy(obs), own_copy(reward), *rest))
-            self._reset_env(env_id)
-        return timestep
-
     def _count_end(self, env_id: int) -> bool:
         """Count the end of an episode, set the state of its env, and return whether an auto reset follows."""
         self._env_episode_count[env_id] += 1
@@ -644,7 +656,6 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         """Close all envs, and return the errors of those that failed to close."""
         errors = []
         envs, self._envs = self._envs, self._stand_ins()
-        self._logs, self._recent = {}, {}
         for env in envs.values():
             try:
                 env.close()
@@ -654,13 +665,12 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
 
     def _reset_env(self, env_id: int) -> None:
         self._states[env_id] = RESET
-        self.moves[env_id] += 1
-        self._apply_seed(env_id)
+        self._seeds.apply(env_id, self._envs[env_id])
         try:
             obs = self._attempt_reset(env_id)
         except Exception as e:  # code of the env
             obs = self._reset_again(env_id, e)
-        self._seeds.set_episode(env_id, self._seeds.next_episode(env_id) + 1)
+        self._seeds.count_episode(env_id)
         self._episodes[env_id] += 1
         self._ready_obs[env_id] = obs
         if self._env_replay_path is not None:
@@ -684,43 +694,15 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
             self._states[env_id] = ERROR
             raise exhausted(env_id, "step", self._max_retry, e) from e
 
-    def _note_unfinished(self, env_ids: list[int], error: BaseException) -> None:
-        """Note that a step has ended in the first of these envs, and that the others were not reached."""
-        self.moves[env_ids[1:]] -= 1
-        if not isinstance(error, Exception):  # interrupted: the env may have moved, but its observation is not known
-            for env_id in env_ids[:1]:
-                self._states[env_id] = ERROR
-
     def _close_after_failure(self) -> None:
         try:
             self.close()
         except Exception:  # the failure that led here is raised
             _logger.exception("closing the envs of a failed env manager failed too")
 
-    def _take_up(self, env_id: int, env_state: EnvState, restored: Restored, shown: list[Any] | None) -> str:
-        """Continue with an env that was restored, and return why that is not possible, "" if it is.
-
-        Args:
-            shown: a list with the observation that the env showed, or None if that is not known.
-        """
-        if env_state is EnvState.RUN:
-            if shown is None:
-                return "its observation does not consist of plain values"
-            if restored.is_replayed and (restored.is_done or not is_equal(restored.obs, shown[0])):
-                return (
-                    "its replayed episode ends at another observation: the env is not deterministic, or holds state "
-                    "that neither its seed nor its generators decide"
-                )
-            self._ready_obs[env_id] = restored.obs if restored.is_replayed else shown[0]
-        else:
-            self._ready_obs.pop(env_id, None)
-        self._states[env_id] = env_state
-        return ""
-
     def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
         """Begin the next episode of an env that cannot continue, unless it would have waited for a reset."""
         self._seeds.renew(env_id)
-        self._ready_obs.pop(env_id, None)
         self._states[env_id] = NEED_RESET if env_state is EnvState.RUN else env_state
         if env_state is EnvState.RUN:
             self._reset_envs([env_id])
@@ -738,49 +720,20 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
     # One env: what a manager that keeps its envs elsewhere replaces.
 
     def _create_env(self, env_id: int) -> None:
-        self._envs[env_id] = self._make_env(env_id)
-        if self._trust_pickle is not None:
-            self._note(env_id, EpisodeLog())
-
-    def _make_env(self, env_id: int) -> Any:
-        env = self._env_fn[env_id]()
+        env = self._envs[env_id] = self._env_fn[env_id]()
         if self._env_replay_path is not None:
             env.enable_save_replay(self._env_replay_path[env_id])
-        return env
-
-    def _note_episodes(self) -> None:
-        """Begin to record the input of the envs, from their next resets on."""
-        for env_id in self._envs:
-            self._note(env_id, EpisodeLog(is_reset=True))
-
-    def _note(self, env_id: int, log: EpisodeLog) -> None:
-        self._logs[env_id], self._recent[env_id] = log, log.recent
-
-    def _compact_logs(self) -> None:
-        self._rounds += 1
-        if self._rounds >= RECENT:
-            self._rounds = 0
-            for log in self._logs.values():
-                log.compact()
 
     def _save_envs(self) -> dict[int, dict[str, Any]]:
         """Return the state of each env by id; see `save_env`."""
-        return {
-            env_id: save_env(env, self._logs.get(env_id), bool(self._trust_pickle))
-            for env_id, env in self._envs.items()
-        }
+        return {env_id: save_env(env) for env_id, env in self._envs.items()}
 
-    def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
-        """Return the outcome for each env by id; see `restore_env`."""
-        restored = {}
-        for env_id, state in states.items():
-            seed, make = self._seeds.current(env_id), partial(self._make_env, env_id)
-            result = restore_env(self._envs[env_id], state, seed, make, bool(self._trust_pickle))
-            self._envs[env_id] = result.env
-            if self._trust_pickle is not None:
-                self._note(env_id, result.log or EpisodeLog(is_reset=True))
-            restored[env_id] = result
-        return restored
+    def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+        """Return by id why an env cannot continue, "" if it can; see `restore_env`."""
+        return {
+            env_id: restore_env(self._envs[env_id], state, self._seeds.current(env_id))
+            for env_id, state in states.items()
+        }
 
     def _env_attributes(self, key: str) -> list[Any]:
         return [getattr(self._envs[env_id], key, None) for env_id in range(self._env_num)]
@@ -788,8 +741,6 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
     def _call_env(self, env_id: int, method: str, *args: Any) -> Any:
         if method not in ENV_CALLS:
             return getattr(self._envs[env_id], method)(*args)
-        if self._logs:
-            self._logs[env_id].call(method, args)
         return ENV_CALLS[method](self._envs[env_id], *args)
 
     def _call_each(self, name: str, *args: Any) -> list[Any]:
@@ -798,13 +749,7 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
 
     def _attempt_reset(self, env_id: int) -> Any:
         reset, param, timeout = self._envs[env_id].reset, self._reset_param[env_id] or {}, self._reset_timeout
-        log = self._logs.get(env_id)
-        if log is not None:
-            log.prepare(self._envs[env_id], self._seeds.current(env_id))
-        obs = reset(**param) if timeout is None else call_with_timeout(timeout, "reset_timeout", reset, **param)
-        if log is not None:
-            self._recent[env_id] = log.begin(self._envs[env_id], param)
-        return obs
+        return reset(**param) if timeout is None else call_with_timeout(timeout, "reset_timeout", reset, **param)
 
     def _renew_and_reset(self, env_id: int) -> Any:
         if env_id in self._envs:  # else the last attempt could not make it
@@ -814,12 +759,21 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
                 _logger.exception("env %s, which is replaced by a new one, failed to close", env_id)
         self._create_env(env_id)
         self._seeds.renew(env_id)
-        self._apply_seed(env_id)
+        self._seeds.apply(env_id, self._envs[env_id])
         return self._attempt_reset(env_id)
 
-    def _apply_seed(self, env_id: int) -> None:
-        if self._seeds.apply(env_id, self._envs[env_id]) and env_id in self._logs:
-            self._logs[env_id].is_seeded = True
+
+def _with_rows(node: Node, mask: BoolArray, items: list[Any]) -> Node:
+    """Return a copy of a node of arrays with other items in some rows; None where they have another form."""
+    if type(node) is not Column or node.kind is not Kind.ARRAY:
+        return None
+    data = node.data
+    for item in items:
+        if type(item) is not np.ndarray or item.dtype != data.dtype or item.shape != data.shape[1:]:
+            return None
+    data = data.copy()
+    data[mask] = items
+    return Column(Kind.ARRAY, data)
 
 
 @ENV_MANAGER_REGISTRY.register("base_v2")
@@ -832,7 +786,9 @@ def _one_line_a_cause(causes: Iterable[tuple[int, str]]) -> list[str]:
     env_ids: dict[str, list[int]] = {}
     for env_id, cause in causes:
         env_ids.setdefault(cause, []).append(env_id)
-    return [f"env{'s'[: len(ids) - 1]} {', '.join(map(str, ids))}: {cause}" for cause, ids in env_ids.items()]
+    return [
+        f"{'env' if len(ids) == 1 else 'envs'} {', '.join(map(str, ids))}: {cause}" for cause, ids in env_ids.items()
+    ]
 
 
 def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: list[Callable[[], Any]]) -> Any:
@@ -918,14 +874,14 @@ def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> Runt
 
 def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
     """Return the spaces of an env; None, with a warning, for each space that it does not define."""
+    names = ("observation_space", "action_space", "reward_space")
     try:
-        return env.observation_space, env.action_space, env.reward_space
+        found = [getattr(env, name) for name in names]
     except Exception:  # an env that knows its spaces only once it has been reset
         _reset_for_spaces(env)
-    observation_space, action_space, reward_space = (
-        _space_of(env, name) for name in ("observation_space", "action_space", "reward_space")
-    )
-    env.close()
+        found = [_space_of(env, name) for name in names]
+        env.close()
+    observation_space, action_space, reward_space = map(gymnasium_space, found)
     return observation_space, action_space, reward_space
 
 

@@ -6,7 +6,8 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from easydict import EasyDict
@@ -14,12 +15,32 @@ from easydict import EasyDict
 from ding.envs.common.gym_compat import bounds_of, first_choice, space_kind
 from ding.envs.env.gymnasium_env import NORMALIZATION, SETTINGS
 from ding.envs.env.gymnasium_spaces import action_scaler, float32_space, policy_space, reward_space_of, to_float32
-from ding.envs.env_manager.base_env_manager import DONE, NEED_RESET, RESET, RUN, BaseEnvManager, ResetParam
-from ding.envs.env_manager.block import NO_ENVS, TOLD, BlockStep, BoolArray, InfoColumns, Ready, end_codes, no_step
-from ding.envs.env_manager.env_state import Restored, Seeds
+from ding.envs.env_manager.base_env_manager import (
+    DONE,
+    ERROR,
+    NEED_RESET,
+    RESET,
+    RUN,
+    BaseEnvManager,
+    EnvState,
+    ResetParam,
+)
+from ding.envs.env_manager.block import (
+    NO_ENVS,
+    TERMINATED,
+    TOLD,
+    TRUNCATED,
+    BlockStep,
+    BoolArray,
+    InfoColumns,
+    Ready,
+    is_abnormal,
+    no_step,
+)
+from ding.envs.env_manager.env_state import Seeds
 from ding.utils.config_helper import ConfigError, Setting, Settings, check_values, instance_of, integer, settings_of
-from ding.utils.data.nested import is_mapping
-from ding.utils.data.samples import Column, IntArray, Kind, Node, columns_of, map_node, node_rows
+from ding.utils.data.nested import is_mapping, map_leaves
+from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows
 from ding.utils.default_helper import one_time_warning
 from ding.utils.references import plain
 
@@ -27,6 +48,9 @@ from ding.utils.references import plain
 _FOREIGN = ("env", "kwargs", "wrappers", "channels_first", "act_bins", "env_wrapper")
 # Settings of an env manager whose envs are stepped and may fail each by itself.
 _OF_SINGLE_ENVS = ("max_retry", "retry_waiting_time", "retry_type", "step_timeout", "reset_timeout")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+# The codes of steps that report both flags, by `terminated + 2 * truncated`; see `end_code`.
+_CODES = np.array([TOLD, TOLD | TERMINATED, TOLD | TRUNCATED, TOLD | TERMINATED | TRUNCATED], np.uint8)
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -69,7 +93,9 @@ class ActionBatches:
         self._space, self._shape, self._dtype = policy_space(space, act_scale), space.shape, space.dtype
         self._scale = action_scaler(space, act_scale)
         self._first = first_choice(space)
+        self._size = math.prod(space.shape)
         self._highest = None if space_kind(space) == "Box" else bounds[1] - self._first
+        self._limit = np.array(0 if self._highest is None else self._highest, np.uint64)
         self._is_shifted = self._space is not space
         self.idle = np.clip(np.zeros(space.shape), *bounds).astype(space.dtype)
 
@@ -80,16 +106,19 @@ class ActionBatches:
             TypeError: they are not integers, as the space requires.
             ValueError: an action does not have the shape of the space, or is outside of it.
         """
-        shape = len(env_ids), *self._shape
-        if not isinstance(actions, np.ndarray):
+        count = len(env_ids)
+        if type(actions) is not np.ndarray:
             actions = np.stack([np.asarray(action).reshape(-1) for action in actions])
-        if actions.size != math.prod(shape):
-            raise ValueError(f"actions of shape {actions.shape} do not fit {shape[0]} x the action space {self._space}")
-        batch = actions.reshape(shape)
+        if actions.size != count * self._size:
+            raise ValueError(f"actions of shape {actions.shape} do not fit {count} x the action space {self._space}")
+        batch = actions.reshape(count, *self._shape)
         if self._highest is not None:
             if batch.dtype.kind not in "iub":
                 raise TypeError(f"actions of dtype {batch.dtype} do not fit the action space {self._space}")
-            wrong = (batch < 0) | (batch > self._highest)
+            if batch.dtype == np.int64:  # without their sign, numbers below 0 are the largest
+                wrong = batch.view(np.uint64) > self._limit
+            else:
+                wrong = (batch < 0) | (batch > self._highest)
             if np.count_nonzero(wrong):
                 rows = np.flatnonzero(wrong.reshape(len(batch), -1).any(axis=1)).tolist()
                 bad = {env_ids[row]: batch[row].tolist() for row in rows}
@@ -102,20 +131,50 @@ class ActionBatches:
         return batch if self._scale is None else self._scale(batch)
 
 
-class BatchEnvManager(BaseEnvManager):
-    """Env manager that steps envs in batches, without a Python object or Python code for each env.
+class SimStep(NamedTuple):
+    """A step of all E envs of a simulator, in arrays that nobody writes into again.
 
-    A subclass makes the simulator, passes the actions to it (`_exchange`) and begins episodes (`_reset_envs`). It
-    passes the simulator's results on to `_step_of`, or to `_count_begun` and `_look_at`, which note which envs wait for
-    an action and what they show. States of running episodes cannot be saved, so a resumed run begins new ones.
+    Attributes:
+        obs: the observations that the step has returned; of episodes that have ended the terminal ones.
+        reward: the rewards, [E] numbers.
+        terminated, truncated: arrays [E] of bools, which episodes have ended, and how.
+        infos: further entries of the infos, `{key: array or list [E]}`.
+        info_rows: for some keys of `infos`, a mask [E] of the envs that have an entry.
+        shown: what the envs show now, where the simulator itself has begun the next episodes; else None.
+        counted: the rewards that sum up to the return of an episode, if they are not `reward`.
+    """
+
+    obs: Node
+    reward: np.ndarray
+    terminated: BoolArray
+    truncated: BoolArray
+    infos: Mapping[str, Any] = _NOTHING
+    info_rows: Mapping[str, BoolArray] = _NOTHING
+    shown: Node = None
+    counted: np.ndarray | None = None
+
+
+class BatchEnvManager(BaseEnvManager):
+    """Env manager that steps all envs at once, without a Python object or Python code for each env.
+
+    A subclass defines `prepare`, `make_simulator`, `begin_episodes` and `step_all`; `docs/guides/env_manager.md` has
+    an example. Where a step leaves out a running env, its episode is dropped, as the simulator steps it nevertheless.
+    States of running episodes cannot be saved, so a resumed run begins new ones.
 
     Args:
         cfg: missing values are filled from `default_config()`.
         env_fn: one function for each env, which sets the number of envs; without it, `cfg.env_num` does.
+
+    Attributes:
+        simulator_name: what messages call the simulator.
+        idles: whether the simulator begins the next episode of an env in the step after the end of one, whose action it
+            ignores. Otherwise `begin_episodes` is called within the step, unless `SimStep.shown` tells that it has.
+        new_seeds: what `seed` was given since `begin_episodes` was last called for all envs, None for nothing: a number
+            of which env i gets `seed + i`, or a list with one for each env.
     """
 
-    simulator = "the simulator"  # in messages
-    _begins_with_steps = False  # envs whose episodes have ended begin others during steps, or in `wait_another`
+    simulator_name = "the simulator"
+    idles = False
     settings = Settings(
         {
             "env_id": Setting(
@@ -141,19 +200,15 @@ class BatchEnvManager(BaseEnvManager):
             )
         count = int(merged["env_num"]) if env_fn is None else len(env_fn)
         self._env_num = count
-        self._simulator: Any = None
-        self._owed = np.zeros(count, np.int64)  # by env the number of answers that the simulator has yet to give
-        self._is_owed = False  # any of them may be more than 0
-        self._ready = NO_ENVS  # as of the last answer of the simulator
-        self._is_asked = False  # it has been asked for another one
+        self.simulator: Any = None
         self._sent_seeds: int | list[int] | None = None
-        self._is_reseeded = False
+        self.new_seeds: int | list[int] | None = None
         section: Any = getattr(env_fn[0], "keywords", {}).get("cfg") if env_fn else None
         section = section if is_mapping(section) else {}
         check_values({key: section[key] for key in NORMALIZATION if key in section}, "env", SETTINGS.rules())
         act_scale = bool(section.get("act_scale", False))
         try:
-            name, shown, action_space = self._prepare(merged, section)
+            name, shown, action_space = self.prepare(merged, section)
             make_env = partial(PooledEnv, name, shown, policy_space(action_space, act_scale), section)
             super().__init__([make_env] * count, cfg)
             self._actions = ActionBatches(action_space, act_scale)
@@ -165,19 +220,30 @@ class BatchEnvManager(BaseEnvManager):
         self._all_ids.flags.writeable = self._all_told.flags.writeable = False
         self._every = list(range(count))
         self._never_stops = self._auto_reset and self._episode_num == math.inf  # each episode is followed by another
+        self._is_wide = False  # whether the rounds are of all envs; `_states` is brought up to date at their end
+        self._obs: Node = None  # what all envs show; never written into
+        self._begins: BoolArray | None = None  # a mask of the envs that the next step begins an episode in, if any
         self._returns = np.zeros(count)
 
     @abstractmethod
-    def _make_simulator(self) -> Any:
-        """Make the simulator, which has `close`; the seeds are in `_sent_seeds`."""
-
-    @abstractmethod
-    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    def prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
         """Read the config, and return the name of the env, its observation space and its action space.
 
         Args:
             env_cfg: the config of the first env function; empty if there is none.
         """
+
+    @abstractmethod
+    def make_simulator(self) -> Any:
+        """Make the simulator, which has `close`; called by `launch`."""
+
+    @abstractmethod
+    def begin_episodes(self, ids: IntArray) -> Node:
+        """Begin episodes in the K envs `ids`, in ascending order, and return copies of what they show, K rows."""
+
+    @abstractmethod
+    def step_all(self, actions: np.ndarray) -> SimStep:
+        """Act in all envs, whether it matters or not, with actions [E, *shape] of the action space."""
 
     def seed(self, seed: Seeds, dynamic_seed: bool | None = None) -> None:
         """Seed the envs the next time they are made: at `launch`, or at the next `reset()` of all envs.
@@ -196,11 +262,13 @@ class BatchEnvManager(BaseEnvManager):
         self._sent_seeds = [env_id if entry is None else entry.plain for env_id, entry in enumerate(entries)]
         if isinstance(seed, (int, np.integer)):
             self._sent_seeds = int(seed)
-        self._is_reseeded = True
+        self.new_seeds = self._sent_seeds
 
     def enable_save_replay(self, replay_path: str | list[str]) -> None:
         """Raise NotImplementedError: no videos are recorded."""
-        raise NotImplementedError(f"{self.simulator} records no videos; set env.manager.type to 'base' to record one")
+        raise NotImplementedError(
+            f"{self.simulator_name} records no videos; set env.manager.type to 'base' to record one"
+        )
 
     def reset(self, reset_param: ResetParam | None = None) -> None:
         """Begin a new episode in all envs, or in those of `reset_param`, which must be without parameters.
@@ -213,7 +281,7 @@ class BatchEnvManager(BaseEnvManager):
         given = {env_id: param for env_id, param in (reset_param or {}).items() if param}
         if given:
             raise ValueError(
-                f"{self.simulator} takes no parameters of a reset, got {given}; use env.manager.kwargs for options"
+                f"{self.simulator_name} takes no parameters of a reset, got {given}; use env.manager.kwargs for options"
             )
         super().reset(reset_param)
 
@@ -235,18 +303,30 @@ class BatchEnvManager(BaseEnvManager):
 
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
         """Return the envs that wait for an action, or those of `env_ids` that do; if none does, begin episodes."""
-        ready = self._now_ready() if self._is_asked else self._ready
-        if not ready.env_ids and self._begins_with_steps and self.wait_another():
-            ready = self._ready
-        if env_ids is None:
-            return ready
-        rows = np.array([ready.env_ids.index(env_id) for env_id in env_ids if env_id in ready.env_ids], np.int64)
-        ids = ready.ids[rows]
-        return Ready(ids.tolist(), ids, copied_rows(ready.obs, rows), ready.episodes[rows])
+        if self._is_wide:
+            return Ready(self._every, self._all_ids, self._obs)
+        ids = self._ready_ids()
+        if not np.count_nonzero(self._states == RUN) and self.wait_another():
+            ids = self._ready_ids()
+        if env_ids is not None:
+            ids = np.array([env_id for env_id in env_ids if env_id in ids], np.int64)
+        elif len(ids) == self._env_num:
+            return Ready(self._every, self._all_ids, self._obs)
+        return Ready(ids.tolist(), ids, copied_rows(self._obs, ids)) if len(ids) else NO_ENVS
+
+    def _ready_ids(self) -> IntArray:
+        return np.flatnonzero(self._states == RUN)
 
     def wait_another(self) -> bool:
         """Wait until another env is ready; return False at once if none will be."""
-        return False
+        waiting = self._states == RESET
+        if not waiting.any():
+            return False
+        if self._begins is not None and (self._begins & waiting).any():
+            self._step_some(self._idle, self._all_ids[:0])
+        else:
+            self._begin(waiting.nonzero()[0])
+        return True
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Act in the envs of `actions`, and return the timesteps `{env_id: timestep}` of those that have answered.
@@ -258,174 +338,185 @@ class BatchEnvManager(BaseEnvManager):
             RuntimeError: an env id is unknown (no env was stepped then).
             ValueError: an action is outside of the action space (no env was stepped then).
         """
-        step = self.step_block(list(actions.values()), list(actions))
+        self.check_free()
+        step = self.act(list(actions.values()), list(actions))
+        self.touched[list(actions)] += 1
         return dict(zip(step.env_ids, step.timesteps(), strict=True))
 
-    def step_block(self, actions: Sequence[Any] | np.ndarray, env_ids: list[int]) -> BlockStep:
+    # Rounds of all envs.
+
+    @property
+    def can_idle(self) -> bool:  # type: ignore[override]
+        others = self._states != RUN
+        if self._begins is not None:
+            others &= ~self._begins
+        return self._never_stops and not np.count_nonzero(others)
+
+    def begin(self, is_wide: bool = False) -> None:
+        super().begin(is_wide)
+        self._is_wide = is_wide
+
+    def end(self) -> None:
+        if self._is_wide:
+            self._is_wide = False
+            if not self._closed:
+                self._states[:] = RUN
+                if self._begins is not None:
+                    self._states[self._begins] = RESET
+        super().end()
+
+    def act(self, actions: Sequence[Any] | np.ndarray, env_ids: list[int]) -> BlockStep:
         """Act in the envs `env_ids`, and return the step of those that have answered; see `step`."""
+        if not self._is_wide:
+            return self._act_in(env_ids, actions)
         if self._closed:
             self._check_open()
-        ready = self._now_ready() if self._is_asked else self._ready
-        ids = ready.ids
-        if env_ids is not ready.env_ids:
-            self._check_ids(env_ids)
-            if not set(env_ids).issubset(ready.env_ids):
-                self._refuse(env_ids, ready.env_ids)
-            ids = self._known(np.array(env_ids, np.int64))
-        batch = self._actions.stack(actions, env_ids) if env_ids else None
-        self.version += 1
-        self.moves[... if ids is self._all_ids else ids] += 1
-        self._is_asked = True
-        step = self._exchange(batch, ids)
-        if step is None:
-            return no_step()
-        ready = self._ready
-        if ready.env_ids == env_ids and step.env_ids == env_ids:
-            step.ready = ready
+        begun, batch = self._begins, self._actions.stack(actions, self._every)
+        try:
+            step = self._block_of(self.step_all(batch))
+        except BaseException:
+            self._lose_envs()
+            raise
+        if begun is not None:
+            step.active = ~begun
+            self._episodes += begun
+        if step.any_ends and not self.idles:
+            self._episodes += step.ends
+        step.ready = Ready(self._every, self._all_ids, self._obs)
+        return step  # episodes are not counted, as these rounds have no limit of them
+
+    def _lose_envs(self) -> None:
+        """Note that a step has failed: nobody knows how far it came, so all envs must be reset."""
+        self._states[:] = ERROR
+        self._is_wide = False
+
+    def _block_of(self, sim_step: SimStep) -> BlockStep:
+        """Return the step of all envs, some of which may have begun an episode instead, and note what they show."""
+        obs, reward, terminated, truncated, infos, info_rows, shown, counted = sim_step
+        returns = self._returns
+        returns += reward if counted is None else counted
+        if self._begins is not None:
+            returns[self._begins] = 0.0
+        ends: BoolArray = terminated | truncated
+        infos = {**infos, "terminated": terminated, "truncated": truncated}
+        codes, final_returns, self._begins = self._all_told, None, None
+        any_ends = bool(np.count_nonzero(ends))
+        if any_ends:
+            codes, final_returns = _CODES[terminated + 2 * truncated], returns.copy()
+            infos["eval_episode_return"] = final_returns
+            info_rows = {**info_rows, "eval_episode_return": ends}
+            if self.idles:
+                self._begins = ends
+            else:
+                returns[ends] = 0.0
+                if shown is None:
+                    shown = with_rows(obs, ends, self._obs_of_new(ends.nonzero()[0]))
+        self._obs = obs if shown is None else shown
+        rewards = Column(Kind.ARRAY, (reward if reward.dtype == _FLOAT32 else to_float32(reward))[:, None])
+        info = InfoColumns(infos, self._env_num, info_rows)
+        return BlockStep(
+            env_ids=self._every,
+            ids=self._all_ids,
+            obs=obs,
+            reward=rewards,
+            dones=ends,
+            infos=info,
+            codes=codes,
+            ends=ends,
+            any_ends=any_ends,
+            abnormal=[row for row in self._every if is_abnormal(info[row])] if "abnormal" in infos else (),
+            returns=final_returns,
+        )
+
+    # Steps of some envs.
+
+    def _act_in(self, env_ids: list[int], actions: Sequence[Any] | np.ndarray) -> BlockStep:
+        self._check_open()
+        self._check_ids(env_ids)
+        ready = self._ready_ids().tolist()
+        if not set(env_ids).issubset(ready):
+            self._refuse(env_ids, ready)
+        if not env_ids:
+            return self._await_answers()
+        ids = np.array(env_ids, np.int64)
+        batch = self._idle.copy()
+        batch[ids] = self._actions.stack(actions, env_ids)
+        try:
+            step = self._step_some(batch, ids)
+        except BaseException:
+            self._lose_envs()
+            raise
+        if step.env_ids == self._ready_ids().tolist():
+            obs = copied_rows(self._obs, step.ids) if step.any_ends else step.obs
+            step.ready = Ready(step.env_ids, step.ids, obs)
         return step
 
-    def _known(self, ids: IntArray) -> IntArray:
-        """Return the array of all env ids itself if `ids` is equal to it, so that later checks by identity are free."""
-        is_all = len(ids) == self._env_num and not np.count_nonzero(ids != self._all_ids)
-        return self._all_ids if is_all else ids
+    def _await_answers(self) -> BlockStep:
+        """Wait for envs that were acted in before, and return their step."""
+        return no_step()
 
-    @abstractmethod
-    def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
-        """Act in these envs (None: in none), and return the step of those that have answered, or None if none has."""
+    def _step_some(self, actions: np.ndarray, ids: IntArray) -> BlockStep:
+        """Act in the envs `ids` by their rows of the actions [E, *shape], and return the step of those that answer."""
+        left_out = self._states == RUN
+        left_out[ids] = False
+        self._drop(left_out)
+        return self._steps_of(ids, self.step_all(actions))
 
-    def _now_ready(self) -> Ready:
-        """Return the envs that wait for an action, after whatever has happened to the simulator."""
-        self._look_at(self._all_ids[:0], None)
-        return self._ready
-
-    # What comes from the simulator: G rows, of the envs `ids`.
-
-    def _step_of(
-        self,
-        ids: IntArray,
-        rows: IntArray | None,
-        obs: Node,
-        rewards: np.ndarray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        infos: tuple[dict[str, Any], dict[str, BoolArray]],
-        begun: IntArray | None,
-        is_borrowed: bool = False,
-        returned: Node = None,
-        counted: np.ndarray | None = None,
-    ) -> BlockStep | None:
-        """Process a step of the simulator, and return the step of the envs that were acted in, or None without any.
-
-        Args:
-            rows: the rows of the envs that were acted in; None for all.
-            obs: what the envs show now.
-            infos: the columns of `InfoColumns`, and the rows that have an entry.
-            begun: the envs whose episodes begin with `obs`, if they are not to wait for a reset.
-            is_borrowed: the simulator will write into `obs` again.
-            returned: the observations that the steps have returned, if they are not `obs`.
-            counted: the rewards that sum up to the return of an episode, if they are not `rewards`.
-        """
-        if counted is None:
-            counted = rewards
-        columns, rows_of = infos
-        columns["terminated"], columns["truncated"] = terminated, truncated
-        ended: BoolArray = terminated | truncated
-        acted, dones = ids, ended
-        if ids is self._all_ids:  # an env that was not acted in begins another episode before its return matters
-            self._returns += counted
-        if rows is not None:
-            acted, dones, rewards = ids.take(rows), ended.take(rows), rewards.take(rows)
-        if ids is not self._all_ids:
-            self._returns[acted] += counted if rows is None else counted.take(rows)
-        codes = self._all_told[: len(acted)]
-        if np.count_nonzero(dones):
-            codes = end_codes(terminated, truncated)[... if rows is None else rows]
-            columns["eval_episode_return"], rows_of["eval_episode_return"] = self._returns[ids], ended
-            last = acted[dones]
-            counts = self._env_episode_count[last] = self._env_episode_count[last] + 1
-            self._states[last] = RESET if self._auto_reset else NEED_RESET
-            if not self._never_stops:
-                self._states[last[counts >= self._episode_num]] = DONE
+    def _steps_of(self, ids: IntArray, sim_step: SimStep) -> BlockStep:
+        """Note the states of all envs after a step, and return that of the envs `ids`, which were acted in."""
+        begun = self._begins
+        step = self._block_of(sim_step)
+        ended = ids[step.ends[ids]]
+        counts = self._env_episode_count[ended] = self._env_episode_count[ended] + 1
+        self._states[ended] = RESET if self._auto_reset else NEED_RESET
+        self._states[ended[counts >= self._episode_num]] = DONE
+        begun = begun if self.idles else step.ends
         if begun is not None:
-            self._count_begun(begun if self._never_stops else begun[self._states[begun] == RESET])
-        own = obs if returned is None else returned
-        if rows is not None or (is_borrowed and returned is None):
-            own = copied_rows(own, rows)
-        env_ids = self._every if acted is self._all_ids else acted.tolist()
-        self._look_at(ids, obs, is_borrowed, None if returned is not None else (env_ids, acted, own))
-        if not env_ids:
-            return None
-        rewards = rewards if rewards.dtype == _FLOAT32 else to_float32(rewards)
-        reward = Column(Kind.ARRAY, rewards[:, None])
-        info = InfoColumns(columns, len(env_ids), rows_of, rows)
-        return BlockStep(env_ids, acted, own, reward, dones, info, None, None, codes)
+            begun = begun & (self._states == RESET)
+            self._states[begun] = RUN
+            self._episodes += begun
+        is_all = len(ids) == self._env_num and not np.count_nonzero(ids != self._all_ids)
+        return step if is_all else step.of_rows(ids)
 
-    def _count_begun(self, ids: IntArray) -> None:
-        """Note that episodes of these envs have begun."""
+    def _drop(self, mask: BoolArray) -> None:
+        """Note that the episodes of these envs are dropped, until others begin."""
+        self._states[mask] = RESET
+        self._episodes += mask
+
+    def _reset_envs(self, env_ids: list[int]) -> None:
+        if env_ids:
+            self._begin(np.array(sorted(env_ids), np.int64))
+
+    def _begin(self, ids: IntArray) -> None:
+        """Begin episodes of these envs."""
+        shown = self._obs_of_new(ids)
+        self._obs = shown if len(ids) == self._env_num else with_rows(self._obs, ids, shown)
+        if self._begins is not None:
+            self._begins = self._begins.copy()
+            self._begins[ids] = False
         self._returns[ids] = 0.0
         self._episodes[ids] += 1
-        self.moves[ids] += 1
         self._states[ids] = RUN
 
-    def _look_at(
-        self,
-        ids: IntArray,
-        obs: Node,
-        is_borrowed: bool = False,
-        acted: tuple[list[int], IntArray, Node] | None = None,
-    ) -> None:
-        """Note which envs wait for an action; those of `ids` show `obs`, others the same as before.
-
-        Args:
-            acted: the envs that were acted in, as a list and as an array, with a copy of what they show; used if
-                exactly these wait.
-        """
-        mask = self._states == RUN
-        if self._is_owed:
-            mask &= self._owed == 0
-        waiting = mask.nonzero()[0]
-        self._is_asked = False
-        if not len(waiting):
-            self._ready = NO_ENVS
-            return
-        if acted is not None and len(waiting) == len(acted[1]) and not np.count_nonzero(waiting != acted[1]):
-            env_ids, waiting, node = acted
-        else:
-            waiting = self._all_ids if len(waiting) == self._env_num else waiting
-            env_ids = self._every if waiting is self._all_ids else waiting.tolist()
-            rows, node = waiting, obs
-            if ids is not self._all_ids:
-                place = np.full(self._env_num, -1)
-                place[ids] = np.arange(len(ids))
-                if np.count_nonzero(place[waiting] < 0):
-                    kept = (place[self._ready.ids] < 0).nonzero()[0]
-                    place[self._ready.ids[kept]] = len(ids) + np.arange(len(kept))
-                    node, is_borrowed = joined(obs, copied_rows(self._ready.obs, kept)), False
-                    # There was an interrupt between the start of an episode and this check.
-                    self._states[waiting[place[waiting] < 0]] = NEED_RESET
-                    waiting = waiting[place[waiting] >= 0]
-                    env_ids = waiting.tolist()
-                rows = place[waiting]
-            if rows is not self._all_ids:
-                node = copied_rows(node, rows)
-            elif is_borrowed:
-                node = copied_rows(node)
-        self._ready = Ready(env_ids, waiting, node, self._episodes[waiting])
+    def _obs_of_new(self, ids: IntArray) -> Node:
+        shown = self.begin_episodes(ids)
+        if len(ids) == self._env_num:
+            self.new_seeds = None
+        return shown
 
     def _create_env(self, env_id: int) -> None:
         self._envs[env_id] = self._env_ref
-        if self._simulator is None:
-            self._is_reseeded = self._sent_seeds is not None
-            self._simulator = self._make_simulator()
+        if self.simulator is None:
+            self.new_seeds = self._sent_seeds
+            self.simulator = self.make_simulator()
 
     def _close_envs(self) -> list[Exception]:
         self._end_simulator()
+        self._obs = self._begins = None
         return super()._close_envs()
 
     def _end_simulator(self) -> None:
-        simulator, self._simulator = self._simulator, None
-        self._owed[:], self._is_owed = 0, False
-        self._ready, self._is_asked = NO_ENVS, False
+        simulator, self.simulator = self.simulator, None
         if simulator is not None:
             simulator.close()
 
@@ -433,14 +524,22 @@ class BatchEnvManager(BaseEnvManager):
 
     @property
     def why_inexact(self) -> str:
-        return f"{self.simulator} saves no states of envs; its running episode is dropped"
+        return f"{self.simulator_name} saves no states of envs; its running episode is dropped"
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
+        problems = super().load_state_dict(state)
+        dropped = (self._states == RESET).nonzero()[0]
+        if len(dropped):
+            self._reset_envs(dropped.tolist())
+        return problems
 
     def _save_envs(self) -> dict[int, dict[str, Any]]:
-        return {env_id: {} for env_id in range(self._env_num)}
+        return {
+            env_id: {"problem": f"{self.simulator_name} saves no states of envs"} for env_id in range(self._env_num)
+        }
 
-    def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
-        problem = f"{self.simulator} saves no states of envs"
-        return {env_id: Restored(self._env_ref, None, problem=problem) for env_id in states}
+    def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
+        self._states[env_id] = RESET if env_state is EnvState.RUN else env_state
 
 
 def copied_rows(node: Node, rows: IntArray | None = None) -> Node:
@@ -457,21 +556,22 @@ def copied_rows(node: Node, rows: IntArray | None = None) -> Node:
     return Column(node.kind, data)
 
 
-def joined(node: Node, other: Node) -> Node:
-    """Return the rows of two nodes of arrays, one after the other; either may be None."""
-    if node is None or other is None:
-        return other if node is None else node
+def with_rows(node: Node, rows: IntArray | BoolArray, values: Node) -> Node:
+    """Return a copy of a node of arrays with other values in these rows."""
 
-    def join(one: Column, two: Column) -> Column:
-        return Column(two.kind, np.concatenate([one.data, two.data], dtype=two.data.dtype))
+    def replaced(column: Column, new: Column) -> Column:
+        data = column.data.copy()
+        data[rows] = new.data
+        return Column(column.kind, data)
 
-    return map_node(join, node, other)
+    return replaced(node, values) if type(node) is Column else map_node(replaced, node, values)
 
 
-def put_rows(node: Node, rows: BoolArray, values: Node) -> None:
-    """Write `values` into these rows of a node of arrays, which the caller owns."""
-    for column, new in zip(columns_of(node), columns_of(values), strict=True):
-        column.data[rows] = new.data
+def as_columns(obs: Any) -> Node:
+    """Return arrays [E, *shape], or dicts and tuples of them, as columns."""
+    if type(obs) is np.ndarray:
+        return Column(Kind.ARRAY, obs)
+    return map_leaves(lambda leaf: Column(Kind.ARRAY, leaf), obs)
 
 
 def refuse_foreign(env_cfg: Mapping[str, Any], manager: str, advice: str, keys: Sequence[str] = _FOREIGN) -> None:

@@ -1,13 +1,14 @@
 """Results of env managers: blocks of columns for the rollout, and stacked trees of the V2 managers.
 
-A manager of this package has `version`, `ready_block` and `step_block` beside its documented methods. `DictBlocks`
-defines the last two in terms of `ready_obs` and `step`; a manager that steps whole batches defines its own.
+A manager of this package has `begin`, `ready_block`, `act` and `end` beside its documented methods. `DictBlocks`
+defines them in terms of `ready_obs` and `step`; a manager that steps whole batches defines its own.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,77 +39,50 @@ class Ready(NamedTuple):
         env_ids: their ids.
         ids: the same as an array [K].
         obs: their observations, K rows that nobody writes into.
-        episodes: an array [K] of the numbers of their episodes; a reset begins another one.
     """
 
     env_ids: list[int]
     ids: IntArray
     obs: Node
-    episodes: IntArray
 
 
-NO_ENVS = Ready([], np.zeros(0, np.int64), Column(Kind.OBJECT, []), np.zeros(0, np.int64))
+NO_ENVS = Ready([], np.zeros(0, np.int64), Column(Kind.OBJECT, []))
 
 
+@dataclass(eq=False)
 class InfoColumns(Sequence[dict[str, Any]]):
     """The infos of the K envs of a step; their dicts are made when they are accessed.
 
-    Args:
-        columns: `{key: array or list [K]}`; an entry of a one-dimensional array is a Python number in the info.
+    Attributes:
+        columns: `{key: array or list}`; an entry of a one-dimensional array is a Python number in the info.
+        size: K.
         rows_of: for some keys, a mask of the rows that have an entry; the others lack the key.
         rows: the rows of `columns` and `rows_of` that belong to the K envs; None for all in order.
     """
 
-    def __init__(
-        self,
-        columns: Mapping[str, Any],
-        count: int,
-        rows_of: Mapping[str, BoolArray] | None = None,
-        rows: IntArray | None = None,
-    ) -> None:
-        self._all = columns
-        self._count = count
-        self._rows_of = rows_of or {}
-        self._rows = rows
+    columns: Mapping[str, Any]
+    size: int
+    rows_of: Mapping[str, BoolArray]
+    rows: IntArray | None = None
 
-    @property
-    def columns(self) -> Mapping[str, Any]:
-        """The columns `{key: array or list [K]}`."""
-        return self._all if self._rows is None else _RowsOf(self._all, self._rows)
+    def of_rows(self, rows: IntArray) -> InfoColumns:
+        """Return the infos of some of the envs."""
+        return InfoColumns(self.columns, len(rows), self.rows_of, rows if self.rows is None else self.rows[rows])
 
     def __len__(self) -> int:
-        return self._count
+        return self.size
 
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(self._count))]
-        if not -self._count <= row < self._count:
+            return [self[i] for i in range(*row.indices(self.size))]
+        if not -self.size <= row < self.size:
             raise IndexError(row)
-        at = row if self._rows is None else self._rows[row]
+        at = row if self.rows is None else self.rows[row]
         return {
             key: _entry(values, at)
-            for key, values in self._all.items()
-            if key not in self._rows_of or self._rows_of[key][at]
+            for key, values in self.columns.items()
+            if key not in self.rows_of or self.rows_of[key][at]
         }
-
-
-class _RowsOf(Mapping[str, Any]):
-    """Some rows of columns, gathered for a column when it is accessed."""
-
-    def __init__(self, columns: Mapping[str, Any], rows: IntArray) -> None:
-        self._all, self._rows = columns, rows
-
-    def __getitem__(self, key: str) -> Any:
-        values = self._all[key]
-        if isinstance(values, Mapping):
-            return _RowsOf(values, self._rows)
-        return values[self._rows] if isinstance(values, np.ndarray) else [values[row] for row in self._rows.tolist()]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._all)
 
 
 def _entry(values: Any, row: int) -> Any:
@@ -118,90 +92,70 @@ def _entry(values: Any, row: int) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+@dataclass(eq=False, slots=True)
 class BlockStep:
     """The results of a step of K envs. The receiver owns the arrays: nobody else writes into them.
 
-    Args:
+    Attributes:
         env_ids, ids: the envs that answered, as a list and as an array [K].
         obs: the returned observations, K rows; of terminal steps the terminal ones.
         reward: the rewards, K rows.
         dones: the `done` of each: an array [K] of bools, or a list of flags or arrays (a flag for each player).
         infos: the infos.
+        codes: the end flags of the infos, an array [K]; see `end_code`.
+        ends: an array [K] of bools, whether each episode has ended.
+        any_ends: whether any episode has ended.
         ready: the envs after the step, if all that were acted in have answered and wait for an action again; else None,
             and `ready_block` has to be called.
         raw: the timesteps as envs returned them, if there are any.
-        codes: the end flags of the infos, an array [K]; see `end_code`.
-
-    Attributes:
-        ends: an array [K] of bools, whether each episode has ended.
-        any_ends: whether any episode has ended.
+        abnormal: the rows of the envs that flag their step as invalid.
+        active: an array [K] of bools, which envs have made a step; the others have begun an episode. None for all.
+        returns: an array [K] of the returns of the episodes that ended, by row; None if only the infos have them.
     """
 
-    __slots__ = ("any_ends", "codes", "dones", "ends", "env_ids", "ids", "infos", "obs", "raw", "ready", "reward")
+    env_ids: list[int]
+    ids: IntArray
+    obs: Node
+    reward: Node
+    dones: BoolArray | list[Any]
+    infos: Sequence[Any]
+    codes: Codes
+    ends: BoolArray
+    any_ends: bool
+    ready: Ready | None = None
+    raw: list[Any] | None = None
+    abnormal: Sequence[int] = ()
+    active: BoolArray | None = None
+    returns: np.ndarray | None = None
 
-    def __init__(
-        self,
-        env_ids: list[int],
-        ids: IntArray,
-        obs: Node,
-        reward: Node,
-        dones: BoolArray | list[Any],
-        infos: Sequence[Any],
-        ready: Ready | None,
-        raw: list[Any] | None,
-        codes: Codes,
-    ) -> None:
-        self.env_ids, self.ids = env_ids, ids
-        self.obs, self.reward, self.dones, self.infos = obs, reward, dones, infos
-        self.ready, self.raw, self.codes = ready, raw, codes
-        if isinstance(dones, np.ndarray):
-            self.ends = dones
-            self.any_ends = bool(np.count_nonzero(dones))
-        else:
-            ends = list(map(is_done, dones))
-            self.ends, self.any_ends = np.array(ends, np.bool_), True in ends
-
-    def abnormal_rows(self) -> list[int]:
-        """Return the rows of the envs that flag their step as invalid."""
-        infos = self.infos
-        if isinstance(infos, InfoColumns):
-            if "abnormal" not in infos._all:
-                return []
-            infos = list(infos)
-        rows = []
-        for row, info in enumerate(infos):  # most need no call
-            if (type(info) is not dict or "abnormal" in info) and is_abnormal(info):
-                rows.append(row)
-        return rows
-
-    def of_rows(self, rows: Sequence[int]) -> BlockStep:
+    def of_rows(self, rows: Sequence[int] | IntArray) -> BlockStep:
         """Return the step of some of the envs."""
-        index = np.array(rows, np.int64)
+        index = np.asarray(rows, np.int64)
 
         def part(node: Node) -> Node:
             return map_node(_repacked if len(index) else Column.compact, map_node(lambda c: c.take(index), node))
 
+        infos, ends = self.infos, self.ends[index]
         return BlockStep(
-            [self.env_ids[row] for row in rows],
-            self.ids[index],
-            part(self.obs),
-            part(self.reward),
-            self.dones[index] if isinstance(self.dones, np.ndarray) else [self.dones[row] for row in rows],
-            [self.infos[row] for row in rows],
-            None,
-            None if self.raw is None else [self.raw[row] for row in rows],
-            self.codes[index],
+            env_ids=self.ids[index].tolist(),
+            ids=self.ids[index],
+            obs=part(self.obs),
+            reward=part(self.reward),
+            dones=self.dones[index] if isinstance(self.dones, np.ndarray) else [self.dones[row] for row in rows],
+            infos=infos.of_rows(index) if isinstance(infos, InfoColumns) else [infos[row] for row in rows],
+            codes=self.codes[index],
+            ends=ends,
+            any_ends=bool(ends.any()),
+            raw=None if self.raw is None else [self.raw[row] for row in rows],
+            abnormal=[place for place, row in enumerate(index.tolist()) if row in self.abnormal],
+            returns=None if self.returns is None else self.returns[index],
         )
 
     def timesteps(self) -> list[Any]:
         """Return a list of timesteps, of the class that the envs use, with the rows of `obs` and `reward`."""
         pairs = zip(node_rows(self.obs), node_rows(self.reward), strict=True)
         if self.raw is not None:
-            # Obs and reward are the first two fields of a timestep. This is `_replace` at a third of its cost.
-            return [
-                tuple.__new__(type(step), (obs, reward, *step[2:]))
-                for step, (obs, reward) in zip(self.raw, pairs, strict=True)
-            ]
+            return [step._replace(obs=obs, reward=reward) for step, (obs, reward) in zip(self.raw, pairs, strict=True)]
         dones = self.dones.tolist() if isinstance(self.dones, np.ndarray) else self.dones
         return [BaseEnvTimestep(*pair, done, info) for pair, done, info in zip(pairs, dones, self.infos, strict=True)]
 
@@ -209,7 +163,7 @@ class BlockStep:
 def no_step() -> BlockStep:
     """Return a step without envs."""
     empty = Column(Kind.OBJECT, [])
-    return BlockStep([], NO_ENVS.ids, empty, empty, [], [], None, [], np.zeros(0, np.uint8))
+    return BlockStep([], NO_ENVS.ids, empty, empty, [], [], np.zeros(0, np.uint8), np.zeros(0, np.bool_), False, raw=[])
 
 
 def _repacked(column: Column) -> Node:
@@ -233,14 +187,6 @@ def wrong_info(info: Any, where: str) -> TypeError:
         f"{where} returned info = {info!r:.200} of type {type(info).__name__}; it must be a dict, which may be empty "
         "until the episode ends, or, for several players, a list with a dict for each"
     )
-
-
-def end_codes(terminated: BoolArray, truncated: BoolArray) -> Codes:
-    """Return the codes [K] of steps that report both flags."""
-    codes: Codes = TOLD + TERMINATED * terminated.view(np.uint8)
-    if np.count_nonzero(truncated):
-        codes += TRUNCATED * truncated.view(np.uint8)
-    return codes
 
 
 def is_done(done: Any) -> bool:
@@ -273,17 +219,28 @@ def _owned(column: Column) -> Column:
     return Column(Kind.OBJECT, copy.deepcopy(column.data)) if column.kind is Kind.OBJECT else column
 
 
+class ManagerInUseError(RuntimeError):
+    """The envs belong to a collector or evaluator until its call returns."""
+
+
 class DictBlocks:
-    """Mixin that defines `ready_block` and `step_block` of a manager by its documented `ready_obs` and `step`.
+    """Mixin that defines `ready_block` and `act` of a manager by its documented `ready_obs` and `step`.
+
+    From `begin` to `end` the envs belong to one rollout, which alone resets and steps them.
 
     Attributes:
-        moves: an array [E], how often each env was reset or sent an action since the manager was made. It reveals what
-            other callers did: if the number of an env is unexpected, it was reset if its episode number is, too;
-            otherwise it was stepped.
+        is_owned: whether a rollout is between its `begin` and `end`.
+        touched: an array [E], how often each env was stepped by others than the rollout that reads it between two of
+            its runs; an env that was reset is in an episode of another number, too.
+        continues: whether what an env shows in mid-episode is what its last step has returned.
+        can_idle: whether `begin` may be given `is_wide`.
         normalization: what rollouts normalize the observations and rewards of the envs by; None for nothing.
     """
 
-    moves: IntArray
+    is_owned = False
+    can_idle = False
+    continues = True
+    touched: IntArray
     normalization: Normalization | None = None
 
     if TYPE_CHECKING:
@@ -296,6 +253,31 @@ class DictBlocks:
     def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
         """Return the numbers of the episodes that these envs are in."""
         raise NotImplementedError
+
+    def begin(self, is_wide: bool = False) -> None:
+        """Take the envs for a rollout.
+
+        Args:
+            is_wide: whether all envs are acted in in each round, those too that begin an episode instead of a step.
+
+        Raises:
+            ManagerInUseError: another rollout has them.
+        """
+        self.check_free()
+        self.is_owned = True
+
+    def end(self) -> None:
+        """Give the envs back; what the rollout has done counts as a step of others to any other rollout."""
+        self.is_owned = False
+        self.touched += 1
+
+    def check_free(self) -> None:
+        """Raise a ManagerInUseError if a rollout has the envs."""
+        if self.is_owned:
+            raise ManagerInUseError(
+                "a collector or evaluator is stepping the envs of this manager; reset or step them before or after "
+                "its call, not from a policy, an env or a hook within it"
+            )
 
     def wait_another(self) -> bool:
         """Wait until another env is ready; return False at once if none will be."""
@@ -311,9 +293,9 @@ class DictBlocks:
             ready_obs = {env_id: ready_obs[env_id] for env_id in env_ids if env_id in ready_obs}
         ids = list(ready_obs)
         obs = stacked(list(ready_obs.values())) if ids else Column(Kind.OBJECT, [])
-        return Ready(ids, np.array(ids, np.int64), obs, self.episodes_of(ids))
+        return Ready(ids, np.array(ids, np.int64), obs)
 
-    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+    def act(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
         """Act in the envs `env_ids`, and return the step of those that have answered, which may be others.
 
         Args:
@@ -322,42 +304,9 @@ class DictBlocks:
         return self.block_of(self.step(dict(zip(env_ids, actions, strict=True))), env_ids)
 
     def block_of(self, timesteps: Mapping[int, Any], env_ids: list[int]) -> BlockStep:
-        """Convert timesteps to a block.
-
-        Args:
-            env_ids: the envs that were acted in.
-
-        Raises:
-            TypeError: an info is neither a dict nor a list of them.
-        """
-        answered, raw = list(timesteps), list(timesteps.values())
-        if not raw:
-            return no_step()
-        obs, rewards, dones, infos, codes = [], [], [], [], []
-        for timestep in raw:
-            obs.append(timestep.obs)
-            rewards.append(timestep.reward)
-            dones.append(timestep.done)
-            info = timestep.info
-            infos.append(info)
-            # Most steps of most envs need no call.
-            is_usual = type(info) is dict and info.get("terminated") is False and info.get("truncated") is False
-            try:
-                codes.append(TOLD if is_usual else end_code(info))
-            except TypeError as e:
-                raise wrong_info(info, f"env {answered[len(codes)]}") from e
-        step = BlockStep(
-            answered,
-            np.array(answered, np.int64),
-            stacked(obs),
-            stacked(rewards),
-            np.frombuffer(bytearray(dones), np.bool_) if set(map(type, dones)) == _BOOLS else dones,
-            infos,
-            None,
-            raw,
-            np.frombuffer(bytearray(codes), np.uint8),
-        )
-        if answered == env_ids:
+        """Convert timesteps to a block, with `ready` if all envs that were acted in, `env_ids`, have answered."""
+        step = block_of_list(list(timesteps), list(timesteps.values())) if timesteps else no_step()
+        if timesteps and step.env_ids == env_ids:
             step.ready = self._ready_after(step)
         return step
 
@@ -365,17 +314,59 @@ class DictBlocks:
         """Return the ready envs after a step that all envs have answered."""
         env_ids = step.env_ids
         if not step.any_ends:
-            return Ready(env_ids, step.ids, step.obs, self.episodes_of(env_ids))
+            return Ready(env_ids, step.ids, step.obs)
         ready = self.ready_block()
         return ready if ready.env_ids == env_ids else None
 
 
+def block_of_list(env_ids: list[int], timesteps: list[Any]) -> BlockStep:
+    """Convert the timesteps of these envs, one or more, to a block, without `ready`.
+
+    Raises:
+        TypeError: an info is neither a dict nor a list of them.
+    """
+    obs, rewards, dones, infos, codes = [], [], [], [], []
+    abnormal: list[int] = []
+    for timestep in timesteps:
+        obs.append(timestep.obs)
+        rewards.append(timestep.reward)
+        dones.append(timestep.done)
+        info = timestep.info
+        infos.append(info)
+        is_dict = type(info) is dict
+        terminated, truncated = (info.get("terminated"), info.get("truncated")) if is_dict else (None, None)
+        if type(terminated) is bool and type(truncated) is bool:  # most steps of most envs need no call
+            codes.append(TOLD | TERMINATED * terminated | TRUNCATED * truncated)
+        else:
+            try:
+                codes.append(end_code(info))
+            except TypeError as e:
+                raise wrong_info(info, f"env {env_ids[len(codes)]}") from e
+        if (not is_dict or "abnormal" in info) and is_abnormal(info):
+            abnormal.append(len(codes) - 1)
+    is_plain = set(map(type, dones)) == _BOOLS
+    ends = np.frombuffer(bytearray(dones if is_plain else map(is_done, dones)), np.bool_)
+    return BlockStep(
+        env_ids=env_ids,
+        ids=np.array(env_ids, np.int64),
+        obs=stacked(obs),
+        reward=stacked(rewards),
+        dones=ends if is_plain else dones,
+        infos=infos,
+        codes=np.frombuffer(bytearray(codes), np.uint8),
+        ends=ends,
+        any_ends=bool(np.count_nonzero(ends)),
+        raw=timesteps,
+        abnormal=abnormal,
+    )
+
+
 def overrides_dicts(env: Any) -> bool:
-    """Return whether an instance, or a subclass of the class with `step_block`, overrides `step` or `ready_obs`."""
+    """Return whether an instance, or a subclass of the class with `act`, overrides `step` or `ready_obs`."""
     if "step" in vars(env):
         return True
     for cls in type(env).__mro__:
-        if "step_block" in vars(cls):
+        if "act" in vars(cls):
             return False
         if "step" in vars(cls) or "ready_obs" in vars(cls):
             return True

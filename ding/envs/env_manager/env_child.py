@@ -23,11 +23,17 @@ from ding.envs.common.gym_compat import members_of, space_kind
 from ding.envs.env.base_env import BaseEnvTimestep, EnvOutputError
 from ding.envs.env_manager.base_env_manager import call_with_timeout, no_timestep
 from ding.envs.env_manager.block import is_abnormal, is_done
-from ding.envs.env_manager.env_state import EnvSeed, EpisodeLog, Restored, restore_env, save_env
+from ding.envs.env_manager.env_state import EnvSeed, restore_env, save_env
 from ding.envs.env_manager.normalization import ENV_CALLS
-from ding.utils.child_helper import KILL, allow_children, die_with, forget_secrets, reset_inherited, set_death_signal
-from ding.utils.object_state import global_generators_state, load_global_generators_state
-from ding.utils.shm_buffer import ShmBuffer, ctype_of
+from ding.utils.child_helper import (
+    KILL,
+    allow_children,
+    die_with,
+    leave_sigterm_to_parent,
+    reset_inherited,
+    set_death_signal,
+)
+from ding.utils.shm_buffer import ShmBuffer
 
 # How long an env may take to close once its manager's process is gone.
 _FAREWELL_S = 2.0
@@ -99,7 +105,7 @@ def _buffers(space: Any, copy_on_get: bool) -> Any:
         return tree if kind == "Dict" else tuple(tree.values())
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     # Without a dimension it is a number.
-    if not isinstance(shape, tuple) or not shape or dtype is None or ctype_of(np.dtype(dtype)) is None:
+    if not isinstance(shape, tuple) or not shape or dtype is None or np.dtype(dtype).hasobject:
         return None
     return ShmBuffer(dtype, shape, copy_on_get)
 
@@ -257,7 +263,6 @@ class ChildPlan:
         shared_obs: the shared memory for observations.
         parent_pid: the id of the manager's process.
         random_words: the seed of the global generators.
-        trust_pickle: see `BaseEnvManager.enable_states`; None if no states are needed.
     """
 
     env_id: int
@@ -268,7 +273,6 @@ class ChildPlan:
     reset_timeout: float | None
     parent_pid: int
     random_words: tuple[int, ...] = ()
-    trust_pickle: bool | None = None
 
     def make_env(self) -> Any:
         """Make the env."""
@@ -299,9 +303,9 @@ def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
         inherited: connections of the parent that a forked process must not hold open.
     """
     reset_inherited()
+    leave_sigterm_to_parent()
     for connection in inherited:
         connection.close()
-    forget_secrets()
     _release_fork_server()
     die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
     allow_children()
@@ -346,16 +350,12 @@ class EnvHost:
         self.reset_follows = False
         self._reset_param: dict[str, Any] = {}
         self._seed: EnvSeed | None = None  # to be applied before the next reset
-        self._seed_in_force: EnvSeed | None = None  # with the number of the next episode
-        self._trust_pickle = plan.trust_pickle
-        self._log = None if plan.trust_pickle is None else EpisodeLog()
         self._handlers: dict[str, Callable[..., Any]] = {
             "make": self._make,
             "step": self._step,
             "reset": self._reset,
             "begin_episode": self._begin_episode,
             "close": self._close,
-            "enable_states": self._enable_states,
             "save_state": self._save_state,
             "restore": self._restore,
         }
@@ -374,8 +374,6 @@ class EnvHost:
         if method == "attribute":
             return getattr(self.env, args[0], None)
         if method in ENV_CALLS:
-            if self._log is not None:
-                self._log.call(method, args)
             return ENV_CALLS[method](self.env, *args)
         result = getattr(self.env, method)(*args)
         if method == "reward_shaping" and result is None:
@@ -388,8 +386,6 @@ class EnvHost:
 
     def _make(self) -> None:
         self.env = self._plan.make_env()
-        if self._log is not None:
-            self._log = EpisodeLog()
         use_one_thread()
 
     def _step(self, packed_action: Any, auto_reset: bool, seed: EnvSeed | None) -> tuple[ObsMessage, Any]:
@@ -397,8 +393,6 @@ class EnvHost:
         if seed is not None:
             self._seed = seed
         action = unpack_array(packed_action)
-        if self._log is not None:
-            self._log.act(action)
         timestep = call_with_timeout(self._plan.step_timeout, "step_timeout", self.env.step, action)
         if not hasattr(timestep, "done"):
             raise no_timestep(self.env, timestep)
@@ -419,47 +413,19 @@ class EnvHost:
         if seed is not None:
             self.failed = "seed"
             seed.apply(self.env)
-            self._seed_in_force = seed
             self.failed = "reset"
-            if self._log is not None:
-                self._log.is_seeded = True
-        if self._log is not None:
-            self._log.prepare(self.env, self._seed_in_force)
         obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self.env.reset, **self._reset_param)
-        if self._log is not None:
-            self._log.begin(self.env, self._reset_param)
-        if self._seed_in_force is not None:
-            self._seed_in_force = self._seed_in_force._replace(episode=self._seed_in_force.episode + 1)
         return self._plan.shared_obs.write(obs)
 
-    def _enable_states(self, trust_pickle: bool) -> None:
-        self._trust_pickle, self._log = trust_pickle, EpisodeLog(is_reset=True)
-
     def _save_state(self) -> dict[str, Any]:
-        """Return the state of the env and of the rest of this process."""
-        return {
-            **save_env(self.env, self._log, bool(self._trust_pickle)),
-            "seed": None if self._seed is None else list(self._seed),
-            "generators": global_generators_state(),
-        }
+        """Return the state of the env, and the seed that it is given before its next reset."""
+        return {**save_env(self.env), "seed": None if self._seed is None else list(self._seed)}
 
-    def _restore(
-        self, state: Mapping[str, Any], seed: EnvSeed | None, param: dict[str, Any] | None
-    ) -> tuple[Restored, ObsMessage | None]:
-        """Put the env into a state of `_save_state`.
-
-        Returns:
-            The result without env, log and observation; and the message of the observation after a replay, else None.
-        """
-        restored = restore_env(self.env, state, seed, self._plan.make_env, bool(self._trust_pickle))
-        self.env = restored.env
-        if self._log is not None:
-            self._log = restored.log or EpisodeLog(is_reset=True)
+    def _restore(self, state: Mapping[str, Any], seed: EnvSeed | None, param: dict[str, Any] | None) -> str:
+        """Put the env into a state of `_save_state`; see `restore_env`."""
         self._seed = None if state["seed"] is None else EnvSeed(*state["seed"])
-        self._seed_in_force, self._reset_param = seed, param or {}
-        obs = self._plan.shared_obs.write(restored.obs) if restored.is_replayed else None
-        load_global_generators_state(state["generators"])
-        return restored._replace(env=None, log=None, obs=None), obs
+        self._reset_param = param or {}
+        return restore_env(self.env, state, seed)
 
 
 class EnvServer:
@@ -484,8 +450,7 @@ class EnvServer:
         """
         use_one_thread()
         host = self._host
-        with self._at_work():
-            self._answer("make")
+        self._answer("make")
         try:
             while host.env is not None:
                 self._serve_one()
@@ -506,12 +471,9 @@ class EnvServer:
 
     def _serve_one(self) -> None:
         data = self._source.recv_bytes()
-        with self._at_work():
-            self._work_on(data)
-
-    def _work_on(self, data: bytes) -> None:
         try:
-            method, args = pickle.loads(data)
+            with self._at_work():
+                method, args = pickle.loads(data)
         except Exception as e:  # its class cannot be imported here
             self._sink.send_bytes(encode((False, Failure.of(e, "reading a request"), False)))
             return
@@ -523,12 +485,13 @@ class EnvServer:
     def _answer(self, method: str, *args: Any) -> None:
         """Send the result of a request, or its failure."""
         host = self._host
-        try:
-            data = encode((True, host.perform(method, *args), host.reset_follows))
-        except BaseException as e:  # any failure of the env is an answer, SystemExit too
-            host.reset_follows = False
-            data = encode((False, Failure.of(e, host.failed), False))
-        self._sink.send_bytes(data)
+        with self._at_work():
+            try:
+                data = encode((True, host.perform(method, *args), host.reset_follows))
+            except BaseException as e:  # any failure of the env is an answer, SystemExit too
+                host.reset_follows = False
+                data = encode((False, Failure.of(e, host.failed), False))
+        self._sink.send_bytes(data)  # who has read it finds an env that waits
 
 
 def use_one_thread() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ding.envs.env_manager.env_child import (
     encode,
     run_child,
 )
-from ding.utils.child_helper import ProcessEnd, from_lasting_thread, without_secrets
+from ding.utils.child_helper import ProcessEnd, from_lasting_thread
 
 _logger = logging.getLogger("ding")
 # How processes of envs start if the config does not state it; macOS has `fork`, but its libraries do not survive it.
@@ -41,11 +41,9 @@ _END_S = 1.0
 _TICK_S = 0.5
 # A connection closes a moment before its process ends.
 _EXIT_S = 1.0
-# Signals whose handlers may raise exceptions: those of Ctrl-C, of an end that was asked for, and of time limits.
-_DEFERRED = (signal.SIGINT, signal.SIGTERM, *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else []))
 # A longer request may have to wait for the process to read.
 _PIPE_BYTES = 1 << 15
-_CUT_OFF = "a signal came twice while it was written to or read from, so its process was killed"
+_CUT_OFF = "an interrupt came while it was written to or read from, so its process was killed"
 _HINTS = {
     "SIGKILL": "unless it was killed on purpose, it ran out of memory: see dmesg, and use fewer or smaller envs",
     "SIGSEGV": "native code of the env, or of a library it uses, crashed",
@@ -92,80 +90,6 @@ class Reply(NamedTuple):
     reset_follows: bool = False
 
 
-class Undisturbed:
-    """Block in which no signal handler raises: a signal that comes meanwhile is sent again at the end of the block.
-
-    Waits belong between `open` and `shut`, where handlers run at once. If the same signal comes once more, it is
-    handled at once, too, so that a block that hangs can be left. A block within another one changes nothing. Handlers
-    run in the main thread, so there is nothing to do in others.
-    """
-
-    _outermost: ClassVar[Undisturbed | None] = None
-
-    def __init__(self) -> None:
-        self._handlers: dict[int, Any] = {}
-        self._came: set[int] = set()
-        self._is_open = False
-
-    def __enter__(self) -> Undisturbed:
-        if threading.current_thread() is not threading.main_thread():
-            return self
-        if Undisturbed._outermost is not None:
-            return Undisturbed._outermost
-        try:
-            for signum in _DEFERRED:
-                handler = signal.getsignal(signum)
-                if callable(handler):
-                    self._handlers[signum] = handler
-                    signal.signal(signum, self._defer)
-        except BaseException:  # a handler that is not deferred so far has raised
-            self._restore()
-            self._send_again()
-            raise
-        Undisturbed._outermost = self
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if Undisturbed._outermost is not self:
-            return
-        Undisturbed._outermost = None
-        try:
-            self._restore()
-        except BaseException:  # a handler that is back has raised before the others were
-            self._restore()
-            raise
-        finally:
-            self._send_again()
-
-    def open(self) -> None:
-        """Let handlers run at once, also those of signals that have come."""
-        self._is_open = True
-        if self._came:
-            self._send_again()
-
-    def shut(self) -> None:
-        """Defer handlers again."""
-        self._is_open = False
-
-    def _restore(self) -> None:
-        for signum, handler in self._handlers.items():
-            signal.signal(signum, handler)
-
-    def _send_again(self) -> None:
-        if self._came:
-            try:
-                signal.raise_signal(self._came.pop())
-            finally:  # what a handler raises keeps none of the others from running
-                self._send_again()
-
-    def _defer(self, signum: int, frame: Any) -> None:
-        if not self._is_open and signum not in self._came:
-            self._came.add(signum)
-            return
-        self._came.discard(signum)
-        self._handlers[signum](signum, frame)
-
-
 class _Work(NamedTuple):
     """A pending request.
 
@@ -192,8 +116,8 @@ class EnvProcess:
     `wait_for_replies` waits; other methods block only for the start, the end, and a large request to a process that
     does not read.
 
-    A signal handler that raises an exception would leave half a message in a pipe, or a reply that nobody has handled.
-    So callers send requests, and take and handle replies, in a block of `Undisturbed`, and wait outside of it.
+    An exception of a signal handler, such as KeyboardInterrupt, that would leave half a message in a pipe kills the
+    process.
 
     Args:
         limit: the time limit for making the env.
@@ -223,7 +147,7 @@ class EnvProcess:
         name = f"subprocess_env_manager{plan.env_id}_{time.time()}"
         self._process: Any = context.Process(target=run_child, args=args, name=name, daemon=True)  # type: ignore[attr-defined]
         try:
-            with warnings.catch_warnings(), without_secrets():
+            with warnings.catch_warnings():
                 # `fork` is a choice of the config; `reset_inherited` undoes what could harm the child.
                 warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
                 from_lasting_thread(self._process.start)
@@ -276,7 +200,7 @@ class EnvProcess:
             self._sink.send_bytes(data)
         except OSError as e:  # the process has ended, which its reply will say
             _logger.debug("the request %s cannot be sent to env %s: %r", method, self.env_id, e)
-        except BaseException:  # a second signal
+        except BaseException:  # of a signal handler
             self._kill(_CUT_OFF)
             raise
         finally:
@@ -313,7 +237,7 @@ class EnvProcess:
             data = self._source.recv_bytes()
         except (EOFError, OSError):
             return self._handle_exit()
-        except BaseException:  # a second signal
+        except BaseException:  # of a signal handler
             self._kill(_CUT_OFF)
             raise
         try:
@@ -381,8 +305,8 @@ class EnvProcess:
             self._process.close()
 
 
-def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> list[Callable[[], Reply]]:
-    """Wait up to `timeout_s` seconds until there are replies, and return functions that return one each.
+def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -> list[Reply]:
+    """Wait up to `timeout_s` seconds until there are replies, and return them.
 
     There may be none, so a caller that needs one must call again; with None this function decides how long to wait.
     """
@@ -396,16 +320,18 @@ def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -
         wait_s = 0
     sources: list[Any] = [process._source for process in living]
     came = connection.wait(sources, max(0.0, wait_s))
-    replies = [process._receive for process in living if process._source in came]
+    replies = []
     for process in busy:
         if process.is_dead:
-            replies.append(process._reply_of_death)
-        elif process._source not in came and process._is_overdue():
-            replies.append(process._expire)
+            replies.append(process._reply_of_death())
+        elif process._source in came:
+            replies.append(process._receive())
+        elif process._is_overdue():
+            replies.append(process._expire())
     if not replies and wait_s >= _TICK_S:
         # Processes that have ended while their children hold the connections open.
         for process in wait_for_end(living, 0):
-            replies.append(process._receive if process._source.poll() else process._handle_exit)
+            replies.append(process._receive() if process._source.poll() else process._handle_exit())
     return replies
 
 
@@ -416,21 +342,18 @@ def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
     to_close = list(running)
     deadline = time.monotonic() + _CLOSE_S
     while True:
-        with Undisturbed():
-            for process in [process for process in to_close if process.request is None]:
-                to_close.remove(process)
-                if not process.is_dead:
-                    process.send(Request.CLOSE, "close")
+        for process in [process for process in to_close if process.request is None]:
+            to_close.remove(process)
+            if not process.is_dead:
+                process.send(Request.CLOSE, "close")
         left = deadline - time.monotonic()
         if left <= 0 or all(process.request is None for process in running):
             break
-        for take_reply in wait_for_replies(running, left):
-            with Undisturbed():
-                reply = take_reply()
-                if isinstance(reply.error, EnvDiedError):
-                    _logger.warning("%s", reply.error)
-                elif reply.error is not None and reply.request is Request.CLOSE:
-                    errors.append(reply.error)
+        for reply in wait_for_replies(running, left):
+            if isinstance(reply.error, EnvDiedError):
+                _logger.warning("%s", reply.error)
+            elif reply.error is not None and reply.request is Request.CLOSE:
+                errors.append(reply.error)
     running = [process for process in running if not process.is_dead]
     for process in _end_all(running, deadline):
         _logger.error("the process %s of env %s does not end", process.pid, process.env_id)
@@ -447,16 +370,16 @@ def wait_for_end(processes: Iterable[EnvProcess], timeout_s: float) -> list[EnvP
 
 
 def _end_all(processes: Iterable[EnvProcess], until: float) -> list[EnvProcess]:
-    """Let the processes end by themselves until a time (of the monotonic clock), then terminate, then kill them.
+    """Let the processes end by themselves until a time (of the monotonic clock), then kill them.
 
     Processes that are still running are returned.
     """
     running = list(processes)
-    for stop in ("", "terminate", "kill"):
-        if stop:
+    for kills in (False, True):
+        if kills:
             until = time.monotonic() + _END_S
             for process in running:
-                getattr(process._process, stop)()
+                process._process.kill()
         while running and (ended := wait_for_end(running, max(0.0, until - time.monotonic()))):
             for process in ended:
                 running.remove(process)

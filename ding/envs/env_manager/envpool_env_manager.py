@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ding.envs.env.gymnasium_env import without_warnings
-from ding.envs.env_manager.base_env_manager import RESET, RUN, EnvState
-from ding.envs.env_manager.batch_env_manager import BatchEnvManager, refuse_foreign
-from ding.envs.env_manager.block import BlockStep
+from ding.envs.env.gymnasium_spaces import to_float32
+from ding.envs.env_manager.base_env_manager import RESET, RUN, ResetParam
+from ding.envs.env_manager.batch_env_manager import BatchEnvManager, SimStep, refuse_foreign, with_rows
+from ding.envs.env_manager.block import BlockStep, no_step
 from ding.utils.config_helper import ConfigError, Setting, Settings, instance_of, integer
 from ding.utils.data.nested import map_leaves
-from ding.utils.data.samples import Column, IntArray, Kind, Node
+from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node
 from ding.utils.import_helper import missing_package
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
 
@@ -57,7 +59,8 @@ class PoolEnvManager(BatchEnvManager):
         ConfigError: a config value is not allowed, or there is no `env_id`.
     """
 
-    simulator = "EnvPool"
+    simulator_name = "EnvPool"
+    idles = True
     settings = Settings(
         {
             "batch_size": Setting(
@@ -75,7 +78,7 @@ class PoolEnvManager(BatchEnvManager):
         BatchEnvManager.settings,
     )
 
-    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    def prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
         refuse_foreign(env_cfg, "env_pool", ", and put options of EnvPool into env.manager.kwargs")
         self._task_id = env_cfg.get("env_id") if cfg["env_id"] is None else cfg["env_id"]
         if not isinstance(self._task_id, str):
@@ -88,8 +91,10 @@ class PoolEnvManager(BatchEnvManager):
         self._has_clipped = bool(self._options.get("reward_clip"))  # `info` has the rewards themselves
         self._library = _envpool()
         self._batch_size = min(int(cfg["batch_size"] or self._env_num), self._env_num)
-        self._all_numbers = np.arange(self._env_num, dtype=np.int32).tobytes()  # `env_id` of all envs in order
-        self._is_sync = self._begins_with_steps = self._batch_size == self._env_num
+        self._is_sync = self._batch_size == self._env_num
+        self._owed = np.zeros(self._env_num, np.int64)  # by env the number of answers that are yet to come
+        self._all_int32 = np.arange(self._env_num, dtype=np.int32)
+        self._all_numbers = self._all_int32.tobytes()  # `env_id` of all envs in order
         reserved = sorted({"num_envs", "batch_size", "seed"} & self._options.keys())
         if reserved:
             raise ConfigError(
@@ -97,8 +102,9 @@ class PoolEnvManager(BatchEnvManager):
                 "batch_size or the seed of the run"
             )
         try:
-            with without_warnings():  # of bounds that EnvPool has as float64
+            with _without_warnings():
                 spec = self._library.make_spec(self._task_id, **self._options)
+                self._stack_num = int(getattr(spec.config, "stack_num", 1))
                 return self._task_id, spec.gymnasium_observation_space, spec.gymnasium_action_space
         except (KeyError, TypeError, ValueError) as e:  # it says neither which id nor whose options
             raise ConfigError(
@@ -106,105 +112,150 @@ class PoolEnvManager(BatchEnvManager):
                 "`envpool.list_all_envs()` lists its ids"
             ) from e
 
-    def wait_another(self) -> bool:
-        """Wait until another env is ready; return False at once if none will be without a further call."""
-        ready = self._now_ready().env_ids
-        if self._is_sync:
-            ended = np.flatnonzero(self._states == RESET)
-            if not self._is_owed and len(ended):  # else a step was interrupted: its answer would come now
-                self._send(self._idle[ended], ended)
-                self._receive()
-        else:
-            while self._now_ready().env_ids == ready and self._owed.sum() >= self._batch_size:
-                self._receive()
-        return self._now_ready().env_ids != ready
+    def _declared_stack(self) -> int:
+        return self._stack_num
 
-    # What EnvPool is given and returns. It answers every action and reset of an env once, in arrays of its own. Any
-    # action resets an env whose episode has ended.
+    # Any action begins an episode in an env whose last one has ended. EnvPool answers each action and reset once.
 
-    def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
-        if actions is not None:
-            if self._is_sync and len(ids) < self._env_num:  # the envs whose episodes have ended begin others
-                ended = (self._states == RESET).nonzero()[0]
-                if len(ended):
-                    batch = self._idle.copy()
-                    batch[ids] = actions
-                    is_all = len(ids) + len(ended) == self._env_num
-                    ids = self._all_ids if is_all else np.sort(np.concatenate([ids, ended]))
-                    actions = batch if is_all else batch[ids]
-            self._send(actions, ids)
-        if self._is_sync:
-            return self._receive() if self._is_owed else None
-        step = None
-        while step is None and np.count_nonzero(self._owed[self._states == RUN]):
-            step = self._receive()
+    def step_all(self, actions: np.ndarray) -> SimStep:
+        self.simulator.send(actions, self._all_int32)
+        ids, step = self._receive()
+        if ids.tobytes() != self._all_numbers:
+            step = self._of_all(ids, step)
         return step
 
-    def _send(self, actions: np.ndarray, ids: IntArray) -> None:
-        self._owed[... if ids is self._all_ids else ids] += 1
-        self._is_owed = True
-        self._simulator.send(actions, ids.astype(np.int32))
+    def _receive(self) -> tuple[np.ndarray, SimStep]:
+        """Return the next batch of answers, and the envs that they are of."""
+        obs, rewards, terminated, truncated, infos = self.simulator.recv()
+        infos.pop("players", None)
+        counted = infos["reward"] if self._has_clipped else None
+        # The usual case needs no call.
+        is_array = type(obs) is np.ndarray and obs.ndim > 1 and obs.dtype != np.float64
+        node = Column(Kind.ARRAY, obs) if is_array else _node(obs)
+        return infos["env_id"], SimStep(node, rewards, terminated, truncated, infos, {}, None, counted)
 
-    def _receive(self) -> BlockStep | None:
-        """Receive the next batch and return the step of its envs, or None if it has only first observations."""
-        if not self._is_sync and self._owed.sum() < self._batch_size:
+    def _of_all(self, ids: np.ndarray, step: SimStep) -> SimStep:
+        """Return the answers of the envs `ids` as a step of all; the others show what they did, and earn nothing."""
+
+        def spread(part: np.ndarray) -> np.ndarray:
+            whole = np.zeros((self._env_num, *part.shape[1:]), part.dtype)
+            whole[ids] = part
+            return whole
+
+        flags = spread(step.terminated), spread(step.truncated)
+        counted = None if step.counted is None else spread(step.counted)
+        infos = map_leaves(spread, step.infos)
+        if self._obs is None:
+            obs = map_node(lambda column: Column(column.kind, spread(column.data)), step.obs)
+        else:
+            obs = with_rows(self._obs, ids, step.obs)
+        return SimStep(obs, spread(step.reward), *flags, infos, {}, None, counted)
+
+    def begin_episodes(self, ids: IntArray) -> Node:
+        if len(ids) == self._env_num:
+            self._renew()
+        obs, _ = self.simulator.reset(ids.astype(np.int32))
+        return _node(obs)
+
+    def _step_some(self, actions: np.ndarray, ids: IntArray) -> BlockStep:
+        if not self._is_sync:
+            self._send(actions[ids], ids)
+            return self._await_answers()
+        begun = self._states == RESET
+        self._begins = begun if begun.any() else None
+        sent = begun.copy()
+        sent[ids] = True
+        if sent.all():
+            return self._steps_of(ids, self.step_all(actions))
+        self.simulator.send(actions[sent], sent.nonzero()[0].astype(np.int32))
+        return self._steps_of(ids, self._of_all(*self._receive()))
+
+    # With a smaller batch, envs answer when they are ready.
+
+    @property
+    def can_idle(self) -> bool:  # type: ignore[override]
+        return self._is_sync and super().can_idle
+
+    def _ready_ids(self) -> IntArray:
+        return np.flatnonzero((self._states == RUN) & (self._owed == 0))
+
+    def reset(self, reset_param: ResetParam | None = None) -> None:
+        """Begin a new episode in all envs, or in those of `reset_param`, which must be without parameters.
+
+        Raises:
+            RuntimeError: some envs are to be reset, but `batch_size` is below their number.
+        """
+        if not self._is_sync and reset_param is not None and len(reset_param) < self._env_num:
+            raise RuntimeError(
+                f"EnvPool cannot reset only the envs {list(reset_param)} with env.manager.batch_size = "
+                f"{self._batch_size}; set batch_size to the number of envs, {self._env_num}"
+            )
+        super().reset(reset_param)
+
+    def _reset_envs(self, env_ids: list[int]) -> None:
+        if self._is_sync:
+            super()._reset_envs(env_ids)
+            return
+        self._renew()
+        self._states[env_ids] = RESET
+        self._episodes += 1
+        self._owed += 1
+        self.simulator.async_reset()
+        while self._owed.sum() >= self._batch_size:
+            self._receive_some()
+
+    def wait_another(self) -> bool:
+        """Wait until another env is ready; return False at once if none will be without a further call."""
+        if self._is_sync:
+            return super().wait_another()
+        ready = self._ready_ids()
+        while np.array_equal(self._ready_ids(), ready) and self._owed.sum() >= self._batch_size:
+            self._receive_some()
+        return not np.array_equal(self._ready_ids(), ready)
+
+    def _send(self, actions: np.ndarray, ids: IntArray) -> None:
+        self._owed[ids] += 1
+        self.simulator.send(actions, ids.astype(np.int32))
+
+    def _await_answers(self) -> BlockStep:
+        step = no_step()
+        while not step.env_ids and np.count_nonzero(self._owed[self._states == RUN]):
+            step = self._receive_some()
+        return step
+
+    def _receive_some(self) -> BlockStep:
+        """Receive the next batch, and return the step of the envs in it that were acted in."""
+        if self._owed.sum() < self._batch_size:
             raise RuntimeError(
                 f"env.manager.batch_size = {self._batch_size}, but only the envs {np.flatnonzero(self._owed).tolist()} "
                 f"are working, so EnvPool would never answer; set batch_size to the number of envs, {self._env_num}"
             )
-        raw_obs, rewards, terminated, truncated, infos = self._simulator.recv()
-        infos.pop("players", None)
-        ids, obs = infos["env_id"], _node(raw_obs)
-        ids = self._all_ids if ids.tobytes() == self._all_numbers else ids.astype(np.int64)
-        is_step = self._states[... if ids is self._all_ids else ids] == RUN
-        if self._is_sync:  # these are the answers to all actions and resets
-            self._owed[:], self._is_owed = 0, False
-            is_first = ~is_step
-        else:  # an answer to a step before a reset of its env does not count, and may arrive together with the reset's
-            np.subtract.at(self._owed, ids, 1)
-            places, last = np.arange(len(ids)), np.zeros(self._env_num, np.int64)
-            last[ids] = places
-            in_force = (self._owed[ids] == 0) & (last[ids] == places)
-            is_first = in_force & (self._states[ids] == RESET)
-            is_step &= in_force
-        all_step = np.count_nonzero(is_step) == len(ids)
-        rows, begun = (None, None) if all_step else (is_step.nonzero()[0], ids[is_first])
-        counted = infos["reward"] if self._has_clipped else None
-        step = self._step_of(ids, rows, obs, rewards, terminated, truncated, (infos, {}), begun, counted=counted)
-        if step is not None and step.any_ends and not self._is_sync:
+        ids, sim_step = self._receive()
+        np.subtract.at(self._owed, ids, 1)
+        # An answer to a step before a reset of its env does not count, and may arrive together with the reset's.
+        places, last = np.arange(len(ids)), np.zeros(self._env_num, np.int64)
+        last[ids] = places
+        counts = (self._owed[ids] == 0) & (last[ids] == places)
+        self._begins = np.zeros(self._env_num, np.bool_)
+        self._begins[ids[counts & (self._states[ids] == RESET)]] = True
+        stepped = ids[counts & (self._states[ids] == RUN)].astype(np.int64)
+        step = self._steps_of(stepped, self._of_all(ids, sim_step))
+        if step.any_ends:
             ended = step.ids[self._states[step.ids] == RESET]
             self._send(self._idle[ended], ended)
         return step
 
-    def _reset_envs(self, env_ids: list[int]) -> None:
-        is_all = len(env_ids) == self._env_num
-        if not (is_all or self._is_sync):
-            raise RuntimeError(
-                f"EnvPool cannot reset only the envs {env_ids} with env.manager.batch_size = {self._batch_size}; set "
-                f"batch_size to the number of envs, {self._env_num}"
-            )
-        is_interrupted = self._is_sync and bool(self._owed.any())  # between a step and its answer, which would come now
-        if is_interrupted and not is_all:
-            raise RuntimeError(f"a step was interrupted, so the envs {env_ids} cannot be reset alone; reset() all envs")
-        if is_all and (self._is_reseeded or is_interrupted):
-            self._end_simulator()
-            self._simulator = self._make_simulator()
-        ids = np.array(env_ids, np.int64)
-        self._states[ids] = RESET
-        if not self._is_sync:
-            self._owed += 1
-            self._is_owed = True
-            self._simulator.async_reset()
-            while self._owed.sum() >= self._batch_size:
-                self._receive()
-        elif len(ids):
-            obs, _ = self._simulator.reset(ids.astype(np.int32))
-            self._count_begun(ids)
-            self._look_at(self._known(ids), _node(obs))
+    # Making the pool.
 
-    def _make_simulator(self) -> Any:
-        self._is_reseeded = False
-        with without_warnings():
+    def _renew(self) -> None:
+        """Make another pool if there are new seeds."""
+        if self.new_seeds is not None:
+            self._end_simulator()
+            self.simulator = self.make_simulator()
+
+    def make_simulator(self) -> Any:
+        self._owed[:], self.new_seeds = 0, None
+        with _without_warnings():
             pool = self._library.make_gymnasium(
                 self._task_id,
                 num_envs=self._env_num,
@@ -215,27 +266,26 @@ class PoolEnvManager(BatchEnvManager):
             getattr(pool, "observation_space", None)  # EnvPool makes it, with its warnings, at the first access
         return pool
 
-    def _drop_episode(self, env_id: int, env_state: EnvState) -> None:
-        if env_state not in (EnvState.RUN, EnvState.RESET):
-            super()._drop_episode(env_id, env_state)
-        elif self._is_sync:  # an env of EnvPool in mid-episode would not be reset by the next step
-            super()._drop_episode(env_id, EnvState.RUN)
-        else:  # it has just been reset, or is about to be
-            self._episodes[env_id] += 1
-
 
 def _node(obs: Any) -> Node:
     """Return observations of EnvPool as columns; those without a dimension are Python numbers."""
-    return map_leaves(_column, obs)
+    return _column(obs) if type(obs) is np.ndarray else map_leaves(_column, obs)
 
 
 def _column(obs: np.ndarray) -> Column:
-    with np.errstate(over="ignore"):  # as `to_float32`, without a call
-        array = obs.astype(np.float32) if obs.dtype == np.float64 else obs
+    array = to_float32(obs) if obs.dtype == np.float64 else obs
     if array.ndim > 1:
         return Column(Kind.ARRAY, array)
     kind, dtype = _NUMBERS[array.dtype.kind]
     return Column(kind, array.astype(dtype))
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Suppress what gymnasium says of spaces whose bounds EnvPool has as float64."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*precision lowered")
+        yield
 
 
 def _envpool() -> ModuleType:

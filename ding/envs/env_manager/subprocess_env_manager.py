@@ -49,14 +49,13 @@ from ding.envs.env_manager.env_process import (
     Limit,
     Reply,
     Request,
-    Undisturbed,
     close_all,
     portable,
     wait_for_replies,
     words_of_numpy,
 )
-from ding.envs.env_manager.env_state import Restored, own_copy
 from ding.utils.config_helper import Setting, Settings, boolean, number, one_of
+from ding.utils.data.nested import own_copy
 from ding.utils.default_helper import one_time_warning
 from ding.utils.log_helper import shown
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -77,8 +76,6 @@ __all__ = [
 
 _logger = logging.getLogger("ding")
 
-# Default time limit of a step of a replayed episode, in seconds.
-_REPLAYED_STEP_S = 1.0
 # Seconds in which an env whose method was interrupted in its own process must report that.
 _GRACE_S = 0.5
 
@@ -113,7 +110,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         AssertionError: `reset_inplace` is set without `auto_reset`.
     """
 
-    _saved = ("_random_words", "_starts")
     settings = Settings(
         {
             "max_retry": Setting(doc="Number of attempts of a failing reset; a failing step is not tried again."),
@@ -181,8 +177,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._connect_limit = connect = Limit(self._connect_timeout, f"connect_timeout = {self._connect_timeout} s")
         self._reset_limit, self._step_limit = connect, None
         if self._reset_timeout is not None:
-            if self._reset_timeout > self._connect_timeout:
-                one_time_warning(f"reset_timeout = {self._reset_timeout} is cut short by {connect.words}")
             own = Limit(self._reset_timeout + _GRACE_S, f"reset_timeout = {self._reset_timeout} s")
             self._reset_limit = min(own, connect)
         if self._step_timeout is not None:
@@ -258,10 +252,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             KeyError: an env id is unknown (no env was stepped then).
             Exception: an exception of an env; the manager is closed then.
         """
+        self.check_free()
         timesteps = self._step(actions)
+        self.touched[list(actions)] += 1
         return {env_id: step._replace(obs=self._owned(env_id, step.obs)) for env_id, step in timesteps.items()}
 
-    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+    def act(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
         """Act in the envs `env_ids`, and return the step of those that have answered; see `step`.
 
         Observations are copied from shared memory into the block at once.
@@ -272,15 +268,13 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         """Act like `step`, and return timesteps whose observations may be in shared memory."""
         self._check_open()
         self._check_ready(actions)
-        self.version += 1
         try:
-            with Undisturbed():
-                for env_id, action in actions.items():
-                    self._send_step(env_id, action)
-                self._await_steps()
-                self._check_open()  # another thread may have closed the manager
-                arrived, self._arrived = self._arrived, {}
-                return arrived
+            for env_id, action in actions.items():
+                self._send_step(env_id, action)
+            self._await_steps()
+            self._check_open()  # another thread may have closed the manager
+            arrived, self._arrived = self._arrived, {}
+            return arrived
         except BaseException:
             self._ignore_steps(actions)
             raise
@@ -386,15 +380,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         if self._retry_at:
             left = max(0.0, min(self._retry_at.values()) - time.monotonic())
             timeout_s = left if timeout_s is None else min(timeout_s, left)
-        with self._lock, Undisturbed() as block:
+        with self._lock:
             self._check_open()
-            try:
-                block.open()
-                replies = wait_for_replies(self._processes.values(), timeout_s)
-            finally:
-                block.shut()
-            for take_reply in replies:
-                self._take_in(take_reply())
+            for reply in wait_for_replies(self._processes.values(), timeout_s):
+                self._take_in(reply)
             if self._attempts:
                 self._send_due_resets()
 
@@ -427,7 +416,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _send_step(self, env_id: int, action: Any) -> None:
         is_last = self._env_episode_count[env_id] + 1 >= self._episode_num
         seed = self._seeds.pending(env_id)
-        self.moves[env_id] += 1
         self._processes[env_id].send(
             Request.STEP,
             "step",
@@ -508,12 +496,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._wait_while(lambda: any(self._is_busy(i) and not self._is_being_made(i) for i in env_ids))
         finally:
             self._discarded = set()
-        with Undisturbed():
-            for env_id in env_ids:
-                self._attempts[env_id] = 1
-                self._states[env_id] = RESET
-                if not self._is_being_made(env_id):
-                    self._send_reset(env_id)
+        for env_id in env_ids:
+            self._attempts[env_id] = 1
+            self._states[env_id] = RESET
+            if not self._is_being_made(env_id):
+                self._send_reset(env_id)
         self._wait_while(lambda: any(env_id in self._attempts for env_id in env_ids))
 
     def _is_being_made(self, env_id: int) -> bool:
@@ -525,9 +512,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._seeds.mark_seeded(env_id)
 
     def _end_reset(self, env_id: int, message: ObsMessage) -> None:
-        self._seeds.set_episode(env_id, self._seeds.next_episode(env_id) + 1)
+        self._seeds.count_episode(env_id)
         self._episodes[env_id] += 1
-        self.moves[env_id] += 1
         self._show(env_id, self._read_obs(env_id, message))
         self._states[env_id] = RUN
         self._deliver_held(env_id)
@@ -605,7 +591,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             reset_timeout=self._reset_timeout,
             parent_pid=os.getpid(),
             random_words=(*self._random_words, env_id, self._starts[env_id]),
-            trust_pickle=self._trust_pickle,
         )
         self._starts[env_id] += 1
         self._seeds.renew(env_id)
@@ -624,14 +609,13 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         """Return the results of a method of these envs, called after their pending requests."""
         return self._ask_each(method, dict.fromkeys(env_ids, args), self._connect_limit)
 
-    def _ask_each(self, method: str, args: Mapping[int, tuple[Any, ...]], limit: Limit) -> dict[int, Any]:
+    def _ask_each(self, method: str, args: Mapping[int, tuple[Any, ...]], limit: Limit | None) -> dict[int, Any]:
         """Return the results of a method like `_ask`, with arguments `{env_id: args}`."""
         env_ids = list(args)
         self._wait_while(lambda: any(map(self._is_busy, env_ids)))
         self._answers = {}
-        with Undisturbed():
-            for env_id in env_ids:
-                self._processes[env_id].send(Request.CALL, method, *args[env_id], limit=limit)
+        for env_id in env_ids:
+            self._processes[env_id].send(Request.CALL, method, *args[env_id], limit=limit)
         self._wait_while(lambda: not self._answers.keys() >= args.keys())
         answers, self._answers = self._answers, {}
         for env_id in env_ids:
@@ -651,9 +635,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _alive(self) -> list[int]:
         return [env_id for env_id, process in self._processes.items() if not process.is_dead]
 
-    def _note_episodes(self) -> None:
-        self._ask(self._alive(), "enable_states", self._trust_pickle)
-
     @property
     def why_inexact(self) -> str:
         return "it serves envs in the order in which they answer, so even undisturbed runs differ"
@@ -664,17 +645,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _save_envs(self) -> dict[int, dict[str, Any]]:
         return self._ask(self._alive(), "save_state")
 
-    def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, Restored]:
+    def _restore_envs(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
         seeds = {env_id: self._seeds.current(env_id) for env_id in states}
         args = {env_id: (state, seeds[env_id], self._reset_param[env_id]) for env_id, state in states.items()}
-        steps = max((state["episode"]["steps"] for state in states.values() if state.get("episode")), default=0)
-        seconds = self._connect_timeout + steps * (self._step_timeout or _REPLAYED_STEP_S)
-        limit = Limit(seconds, f"{seconds:g} s, which is enough for {steps} steps")
-        restored = {}
-        for env_id, (result, message) in self._ask_each("restore", args, limit).items():
-            obs = None if message is None else self._own_obs(env_id, self._read_obs(env_id, message))
-            restored[env_id] = result._replace(obs=obs)
-        return restored
+        return self._ask_each("restore", args, None)  # a replay takes as long as an episode
 
     def _env_attributes(self, key: str) -> list[Any]:
         if inspect.ismethod(getattr(self._env_ref, key)):

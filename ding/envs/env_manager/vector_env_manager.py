@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -13,15 +13,23 @@ import torch
 
 from ding.envs.common.gym_compat import members_of, space_kind
 from ding.envs.env.base_env import EnvOutputError
-from ding.envs.env.gymnasium_env import GymnasiumSource, begin_episode, resolve_id
+from ding.envs.env.gymnasium_env import GymnasiumSource, resolve_id
 from ding.envs.env.gymnasium_spaces import as_observation, checked_observation, one_float
+from ding.envs.env.lazy_env import begin_episode
 from ding.envs.env_manager.base_env_manager import RESET, RUN
-from ding.envs.env_manager.batch_env_manager import BatchEnvManager, copied_rows, put_rows, refuse_foreign
-from ding.envs.env_manager.block import BlockStep, BoolArray, InfoColumns, Ready, stacked
-from ding.utils.child_helper import allow_children, forget_secrets, without_secrets
+from ding.envs.env_manager.batch_env_manager import (
+    BatchEnvManager,
+    SimStep,
+    as_columns,
+    copied_rows,
+    refuse_foreign,
+    with_rows,
+)
+from ding.envs.env_manager.block import BoolArray, InfoColumns, stacked
+from ding.utils.child_helper import allow_children
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.nested import is_mapping, leaves, map_leaves
-from ding.utils.data.samples import Column, IntArray, Kind, Node
+from ding.utils.data.samples import IntArray, Node
 from ding.utils.log_helper import shown
 from ding.utils.references import resolve_reference
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -77,8 +85,7 @@ class VectorEnvManager(BatchEnvManager):
         >>> manager.close()
     """
 
-    simulator = "a vector env"
-    _begins_with_steps = True
+    simulator_name = "a vector env"
     settings = Settings(
         {
             "vectorization_mode": Setting(
@@ -103,126 +110,69 @@ class VectorEnvManager(BatchEnvManager):
         BatchEnvManager.settings,
     )
 
-    def _prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    def prepare(self, cfg: Mapping[str, Any], env_cfg: Mapping[str, Any]) -> tuple[str, Any, Any]:
         self._vector_cfg, self._env_section = cfg, env_cfg
         self._device: torch.device | None = None  # of a vector env that speaks in tensors
-        self._has_ended = np.zeros(self._env_num, np.bool_)  # in the last step of the vector env
-        self._is_dropped = np.zeros(self._env_num, np.bool_)  # whose running episodes were, until they begin another
-        self._any_dropped = False
-        self._simulator = self._make_simulator()
+        self.simulator = self.make_simulator()
         self._mode = self._read_mode()
-        space = self._simulator.single_observation_space
+        self.idles = self._mode is Autoreset.NEXT_STEP
+        space = self.simulator.single_observation_space
         if not _is_of_arrays(space):
             raise ConfigError(f"a vector env with the observation space {space} is not supported; use 'subprocess'")
-        return str(self._simulator), space, self._simulator.single_action_space
+        return str(self.simulator), space, self.simulator.single_action_space
 
-    def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
-        """Return the envs that wait for an action, or those of `env_ids` that do; if none does, begin episodes."""
-        ready = super().ready_block(env_ids)
-        if self._any_dropped:
-            again = self._is_dropped & (self._states == RUN)
-            if again.any():  # to the caller, it is as if another one had reset them
-                self.version += 1
-                self._is_dropped &= ~again
-                self._any_dropped = bool(self._is_dropped.any())
-        return ready
+    def step_all(self, actions: np.ndarray) -> SimStep:
+        obs, rewards, terminated, truncated, infos = self.simulator.step(
+            actions if self._device is None else torch.as_tensor(actions, device=self._device)
+        )
+        # It may write into its arrays later, so all is copied.
+        rewards = np.array(rewards if type(rewards) is np.ndarray else _array(rewards))
+        if rewards.ndim > 1:
+            rewards = rewards.reshape(self._env_num)
+        terminated, truncated = _flags(terminated), _flags(truncated)
+        returned, shown = copied_rows(_node(obs)), None
+        if self._mode is Autoreset.SAME_STEP:
+            ended = terminated | truncated
+            if np.count_nonzero(ended):
+                shown = returned
+                returned, infos = _final(returned, infos, ended)
+        columns, rows_of = _info_columns(infos, self._env_num) if infos else ({}, {})
+        return SimStep(returned, rewards, terminated, truncated, columns, rows_of, shown)
+
+    def begin_episodes(self, ids: IntArray) -> Node:
+        if len(ids) < self._env_num and self._mode is Autoreset.DISABLED:
+            mask = np.zeros(self._env_num, np.bool_)
+            mask[ids] = True
+            obs, _ = self.simulator.reset(options={"reset_mask": mask})
+        else:
+            obs, _ = self.simulator.reset(seed=self.new_seeds)
+            self._device = next((leaf.device for leaf in leaves(obs) if isinstance(leaf, torch.Tensor)), None)
+        return copied_rows(_node(obs), None if len(ids) == self._env_num else ids)
+
+    def _declared_stack(self) -> int:
+        return int(self.simulator.metadata.get("frame_stack", 1))
 
     def wait_another(self) -> bool:
         """Drop the running episodes and wait until another env is ready; return False at once if none will be."""
         waiting = self._states == RESET
-        if not waiting.any():
-            return False
-        if self._mode is Autoreset.NEXT_STEP and (self._has_ended & waiting).any():
-            self._exchange(self._idle[:0], self._all_ids[:0])
-        else:
-            self._drop(self._states == RUN)
-            self._reset_all(np.flatnonzero(self._states == RESET))
-        return True
-
-    # What the vector env is given and returns. It may write into its arrays later, so all is copied.
-
-    def _exchange(self, actions: np.ndarray | None, ids: IntArray) -> BlockStep | None:
-        if actions is None:
-            return None
-        rows, given = None, actions
-        if ids is not self._all_ids:
-            rows, given = ids, self._idle.copy()
-            given[ids] = actions
-            if len(ids) < len(self._ready.ids):
-                left_out = self._states == RUN
-                left_out[ids] = False
-                self._drop(left_out)
-        raw_obs, rewards, terminated, truncated, infos = self._simulator.step(
-            given if self._device is None else torch.as_tensor(given, device=self._device)
-        )
-        obs = _node(raw_obs)
-        rewards = np.array(rewards if type(rewards) is np.ndarray else _array(rewards)).reshape(self._env_num)
-        terminated, truncated = _flags(terminated), _flags(truncated)
-        had_ended, self._has_ended = self._has_ended, terminated | truncated
-        begun = had_ended if self._mode is Autoreset.NEXT_STEP else self._has_ended
-        is_borrowed, returned = True, None
-        if self._mode is not Autoreset.NEXT_STEP and np.count_nonzero(begun):
-            returned = copied_rows(obs)
-            if self._mode is Autoreset.SAME_STEP:
-                infos = _put_final(returned, infos, begun)
-        columns = _info_columns(infos, self._env_num) if infos else ({}, {})
-        if self._mode is Autoreset.DISABLED and returned is not None:
-            obs, is_borrowed = self._reset_masked(begun, returned), False
-        starts = begun.nonzero()[0] if np.count_nonzero(begun) else None
-        return self._step_of(
-            self._all_ids,
-            rows,
-            obs,
-            rewards,
-            terminated,
-            truncated,
-            columns,
-            starts,
-            is_borrowed,
-            returned,
-        )
-
-    def _drop(self, mask: BoolArray) -> None:
-        """Note that the episodes of these envs are dropped, until others begin."""
-        self._states[mask] = RESET
-        self.moves[mask] += 1
-        self._is_dropped |= mask
-        self._any_dropped = self._is_asked = True
-
-    def _reset_masked(self, mask: BoolArray, shown: Node) -> Node:
-        """Reset these envs of a vector env that does not do so itself, and return a copy of what all envs show."""
-        obs, _ = self._simulator.reset(options={"reset_mask": mask.copy()})
-        shown = copied_rows(shown)
-        put_rows(shown, mask, copied_rows(_node(obs), np.flatnonzero(mask)))
-        return shown
-
-    def _reset_all(self, ids: IntArray) -> None:
-        """Reset the vector env, and begin the episodes of these envs."""
-        seed, self._is_reseeded = self._sent_seeds if self._is_reseeded else None, False
-        obs, _ = self._simulator.reset(seed=seed)
-        self._device = next((leaf.device for leaf in leaves(obs) if isinstance(leaf, torch.Tensor)), None)
-        self._has_ended = np.zeros(self._env_num, np.bool_)
-        self._count_begun(ids)
-        self._look_at(self._all_ids, _node(obs), True)
+        is_due = self._begins is not None and bool((self._begins & waiting).any())
+        if self._mode is not Autoreset.DISABLED and waiting.any() and not is_due:
+            self._drop(self._states == RUN)  # as all envs are reset together
+        return super().wait_another()
 
     def _reset_envs(self, env_ids: list[int]) -> None:
+        if len(env_ids) == self._env_num or self._mode is Autoreset.DISABLED:
+            super()._reset_envs(env_ids)
+            return
         mask = np.zeros(self._env_num, np.bool_)
         mask[env_ids] = True
-        ids = np.flatnonzero(mask)
-        if mask.all():
-            self._reset_all(ids)
-        elif self._mode is Autoreset.DISABLED:
-            obs, _ = self._simulator.reset(options={"reset_mask": mask})
-            self._count_begun(ids)
-            self._look_at(ids, copied_rows(_node(obs), ids))
-        else:
-            self._drop(mask)
-            if not (self._states == RUN).any():
-                self.wait_another()
+        self._drop(mask)
+        if not (self._states == RUN).any():
+            self.wait_another()
 
     # Making the vector env.
 
-    def _make_simulator(self) -> Any:
+    def make_simulator(self) -> Any:
         import gymnasium
 
         cfg, count = self._vector_cfg, self._env_num
@@ -240,12 +190,12 @@ class VectorEnvManager(BatchEnvManager):
         return vector
 
     def _read_mode(self) -> Autoreset:
-        stated = self._vector_cfg["autoreset_mode"] or self._simulator.metadata.get("autoreset_mode")
+        stated = self._vector_cfg["autoreset_mode"] or self.simulator.metadata.get("autoreset_mode")
         try:
             return Autoreset(getattr(stated, "value", stated))
         except ValueError:
             raise ConfigError(
-                f"{shown(self._simulator)} does not say when it resets an env: metadata['autoreset_mode'] is "
+                f"{shown(self.simulator)} does not say when it resets an env: metadata['autoreset_mode'] is "
                 f"{stated!r}; set env.manager.autoreset_mode to one of {[mode.value for mode in Autoreset]}"
             ) from None
 
@@ -291,13 +241,11 @@ def _vector_of_singles(source: GymnasiumSource, count: int, in_processes: bool, 
         )
     kwargs = {"autoreset_mode": vector.AutoresetMode(Autoreset.DISABLED.value), **kwargs}
     members = [partial(_make_member, source, os.getpid())] * count
-    with without_secrets():
-        return (vector.AsyncVectorEnv if in_processes else vector.SyncVectorEnv)(members, **kwargs)
+    return (vector.AsyncVectorEnv if in_processes else vector.SyncVectorEnv)(members, **kwargs)
 
 
 def _make_member(source: GymnasiumSource, parent_pid: int) -> Any:
     if os.getpid() != parent_pid:
-        forget_secrets()
         allow_children()
     return _checked(source.make(), source.name)
 
@@ -353,13 +301,11 @@ def _flags(value: Any) -> BoolArray:
 
 def _node(obs: Any) -> Node:
     """Return the arrays of a vector env as columns."""
-    if type(obs) is np.ndarray:
-        return Column(Kind.ARRAY, obs)
-    return map_leaves(lambda leaf: Column(Kind.ARRAY, _array(leaf)), obs)
+    return as_columns(obs if type(obs) is np.ndarray else map_leaves(_array, obs))
 
 
-def _put_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
-    """Write terminal observations into `obs`, and return the infos with those of the terminal steps."""
+def _final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> tuple[Node, dict[str, Any]]:
+    """Return the observations and infos of a step, the terminal ones where episodes have ended."""
     final = next((infos[key] for key in _FINAL_OBS if key in infos), None)
     if final is None:
         raise ValueError(
@@ -370,13 +316,12 @@ def _put_final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> dict[st
         rows = stacked([as_observation(row) for row in final[ended]])
     else:
         rows = copied_rows(_node(final), np.flatnonzero(ended))
-    put_rows(obs, ended, rows)
     skipped = {name for key in (*_FINAL_OBS, _FINAL_INFO) for name in (key, f"_{key}")}
     rest = {key: value for key, value in infos.items() if key not in skipped}
     final_infos: Any = infos.get(_FINAL_INFO)
     if is_mapping(final_infos):
         rest = _merged_infos(rest, final_infos, ended)
-    return rest
+    return with_rows(obs, ended, rows), rest
 
 
 def _merged_infos(infos: Mapping[str, Any], final: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:

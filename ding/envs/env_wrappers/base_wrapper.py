@@ -1,21 +1,22 @@
-"""Base of the env wrappers, and the adapters that give every kind of env one interface."""
+"""Base of the env wrappers, and what turns an env of one interface into one of another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from ding.envs.common.gym_compat import is_gymnasium_env, layers, space_kind, takes_seed
-from ding.envs.env.base_env import BaseEnv, EnvOutputError
+from ding.envs.common.gym_compat import is_gymnasium_env
+from ding.envs.env.base_env import BaseEnv
 from ding.utils.log_helper import shown
+from ding.utils.object_state import SavedAttributes
 
 
-class EnvWrapper:
+class EnvWrapper(SavedAttributes):
     """Base of the env wrappers: `reset()` returns the observation, `step(action)` (obs, reward, done, info).
 
     It wraps a `BaseEnv`, an env of gymnasium or gym, another wrapper, or any object like these. `self.env` has the
     same interface as the wrapper itself; if the innermost env distinguishes a time limit from a true end, `info` has
-    the bools `terminated` and `truncated`. Attributes that a wrapper lacks are those of the env it wraps.
+    the bools `terminated` and `truncated`. Attributes that a wrapper lacks are those of the env it wraps. A resumed run
+    replays the running episode; what a wrapper keeps longer than that, it names in `_saved`.
 
     Example:
         >>> import gymnasium
@@ -31,7 +32,8 @@ class EnvWrapper:
     env: Any
 
     def __init__(self, env: Any) -> None:
-        self.env = as_four_values(env)
+        has_interface = isinstance(env, (EnvWrapper, BaseEnv))
+        self.env = env if has_interface else GymToGymnasiumWrapper(as_gymnasium(env))
 
     @property
     def unwrapped(self) -> Any:
@@ -109,26 +111,15 @@ class GymToGymnasiumWrapper(EnvWrapper):
 
     def step(self, action: Any) -> Any:
         """Act once, and return (obs, reward, done, info)."""
-        try:
-            obs, reward, terminated, truncated, info = self.env.step(action)
-        except (TypeError, ValueError) as e:
-            wrong = EnvOutputError.of_step(e, self.env)
-            if wrong is None:
-                raise
-            raise wrong from e
-        return four_values(obs, reward, terminated, truncated, info)
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        terminated, truncated = bool(terminated), bool(truncated)
+        info = {**info, "terminated": terminated, "truncated": truncated}
+        if truncated and not terminated:
+            info["TimeLimit.truncated"] = True
+        return obs, reward, terminated or truncated, info
 
     def render(self, mode: str | None = None) -> Any:
-        """Return the rendered image; the mode is chosen when the env is made.
-
-        Raises:
-            RuntimeError: the env was not made for `mode`.
-        """
-        if mode is not None and mode != self.env.render_mode:
-            raise RuntimeError(
-                f"{shown(self.env, str)} renders {self.env.render_mode!r}, not {mode!r}; make it with "
-                f"render_mode={mode!r}"
-            )
+        """Return the rendered image; the mode is chosen when the env is made, so that `mode` has no effect."""
         return self.env.render()
 
     def __getattr__(self, name: str) -> Any:
@@ -137,115 +128,12 @@ class GymToGymnasiumWrapper(EnvWrapper):
         return self.env.get_wrapper_attr(name)
 
 
-class GymAdapter(EnvWrapper):
-    """A gym env of any version, or an object like one, whose results are converted to one form.
-
-    A seed goes through `reset(seed=...)` where each layer takes it, else through `seed(...)`. `info` has the bools
-    `terminated` and `truncated` at each step: as the env reports them, by five values or by `TimeLimit.truncated`.
-    """
-
-    def __init__(self, env: Any) -> None:
-        if not callable(getattr(env, "reset", None)) or not callable(getattr(env, "step", None)):
-            raise TypeError(f"{shown(env)} is not an environment: it lacks reset() or step()")
-        self.env = env
-        self._seed: int | None = None
-        self._takes_seed = takes_seed(env)
-
-    def seed(self, seed: int | None = None, *args: Any) -> None:
-        """Seed the next reset.
-
-        Raises:
-            AttributeError: no layer of the env can be seeded.
-        """
-        if self._takes_seed:
-            self._seed = seed
-            return
-        for layer in layers(self.env):
-            if hasattr(layer, "seed"):
-                layer.seed(seed)
-                return
-        raise AttributeError(
-            f"{shown(self.env, str)} cannot be seeded: it has neither seed() nor reset(seed=...); pass seed_api=False"
-        )
-
-    def reset(self, **kwargs: Any) -> Any:
-        """Begin an episode and return its first observation."""
-        if self._seed is not None:
-            kwargs.setdefault("seed", self._seed)
-        result = self.env.reset(**kwargs)
-        self._seed = None
-        return result[0] if self._is_obs_and_info(result) else result
-
-    def step(self, action: Any) -> Any:
-        """Act once, and return (obs, reward, done, info)."""
-        result = self.env.step(action)
-        if len(result) == 5:
-            return four_values(*result)
-        obs, reward, done, info = result
-        return obs, reward, bool(done), with_end(bool(done), info)
-
-    def _is_obs_and_info(self, result: Any) -> bool:
-        if type(result) is not tuple or len(result) != 2 or not isinstance(result[1], dict):
-            return False
-        members = getattr(getattr(self, "observation_space", None), "spaces", None)
-        return not isinstance(members, (tuple, list))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            return super().__getattr__(name)  # which refuses
-        # A wrapper written without a base class may hand on nothing.
-        layer = next((layer for layer in layers(self.env) if hasattr(layer, name)), self.env)
-        return getattr(layer, name)
-
-
-def as_four_values(env: Any) -> Any:
-    """Return `env`, or an adapter of it, whose `reset()` returns the observation and `step` (obs, reward, done, info).
-
-    Raises:
-        TypeError: `env` has no `reset` or no `step`.
-    """
-    if isinstance(env, (EnvWrapper, BaseEnv)):
+def as_gymnasium(env: Any) -> Any:
+    """Return `env` if it is a gymnasium env, the one that it adapts, or an adapter of it, see `GymAdapter`."""
+    if is_gymnasium_env(env):
         return env
-    if getattr(type(env), "is_bilingual", False):
+    if isinstance(env, GymToGymnasiumWrapper):
         return env.env
-    return GymToGymnasiumWrapper(env) if is_gymnasium_env(env) else GymAdapter(env)
+    from ding.envs.env_wrappers.gym_adapter import GymAdapter
 
-
-def four_values(obs: Any, reward: Any, terminated: Any, truncated: Any, info: Mapping[str, Any]) -> Any:
-    """Return (obs, reward, done, info) for the five values of gymnasium's `step`; `info` is a copy with end flags."""
-    terminated, truncated = bool(terminated), bool(truncated)
-    info = {**info, "terminated": terminated, "truncated": truncated}
-    if truncated and not terminated:
-        info["TimeLimit.truncated"] = True
-    return obs, reward, terminated or truncated, info
-
-
-def with_end(done: bool, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of `info` whose `terminated` and `truncated` fit `done`.
-
-    Flags that do not fit belong to another end than this one, such as that of a life. Then the last step counts as a
-    true end unless `TimeLimit.truncated` says otherwise.
-    """
-    terminated, truncated = bool(info.get("terminated", False)), bool(info.get("truncated", False))
-    if (terminated or truncated) is not done:
-        truncated = done and bool(info.get("TimeLimit.truncated", False))
-        terminated = done and not truncated
-    return {**info, "terminated": terminated, "truncated": truncated}
-
-
-def ended(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the `info` of a step that a wrapper made the last one, flagged as a true end."""
-    return {**info, "terminated": True, "truncated": False} if "terminated" in info else dict(info)
-
-
-def sole_box(wrapper: EnvWrapper) -> Any:
-    """Return the Box that is the observation space of the wrapped env, or the only member of its tuple space.
-
-    Raises:
-        TypeError: the env has another kind of observation space.
-    """
-    space = wrapper.env.observation_space
-    sole = space.spaces[0] if space_kind(space) == "Tuple" and len(space.spaces) == 1 else space
-    if space_kind(sole) != "Box":
-        raise TypeError(f"{type(wrapper).__name__} needs observations that are arrays, of a Box; this space is {space}")
-    return sole
+    return GymAdapter(env)

@@ -8,29 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ding.envs.common.gym_compat import space_kind, spaces_like
+from ding.envs.common.gym_compat import gymnasium_space, space_kind
 from ding.envs.env.base_env import BaseEnvTimestep
 from ding.envs.env.gymnasium_spaces import reward_space_of
-from ding.envs.env_wrappers.base_wrapper import EnvWrapper, GymToGymnasiumWrapper, ObservationWrapper, ended, sole_box
-from ding.envs.env_wrappers.normalize_wrappers import (
+from ding.envs.env_wrappers.base_wrapper import EnvWrapper, ObservationWrapper
+from ding.envs.env_wrappers.base_wrapper import GymToGymnasiumWrapper as GymToGymnasiumWrapper
+from ding.envs.env_wrappers.normalize_wrappers import (  # noqa: F401
     ObsNormWrapper,
     RewardNormWrapper,
     RunningMeanStd,
     StaticObsNormWrapper,
 )
-from ding.envs.env_wrappers.wrapper_factory import create_env_wrapper, update_shape
+from ding.envs.env_wrappers.wrapper_factory import create_env_wrapper as create_env_wrapper
+from ding.envs.env_wrappers.wrapper_factory import update_shape as update_shape
 from ding.utils.import_helper import missing_package
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
-
-__all__ = [
-    "ActionRepeatWrapper", "AllinObsWrapper", "ClipRewardWrapper", "DelayRewardWrapper", "EnvWrapper",
-    "EpisodicLifeWrapper", "EvalEpisodeReturnEnv", "EvalEpisodeReturnWrapper", "FinalEvalRewardEnv", "FireResetWrapper",
-    "FlatObsWrapper", "FrameStackWrapper",
-    "GymHybridDictActionWrapper", "GymToGymnasiumWrapper", "MaxAndSkipWrapper", "NoopResetWrapper", "ObsNormWrapper",
-    "ObsPlusPrevActRewWrapper", "ObsTransposeWrapper", "ObservationWrapper", "RamWrapper", "RewardNormWrapper",
-    "RunningMeanStd", "ScaledFloatFrameWrapper", "StaticObsNormWrapper", "TimeLimitWrapper", "TransposeWrapper",
-    "WarpFrameWrapper", "create_env_wrapper", "update_shape",
-]  # fmt: skip
 
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyz ,"
 _CV2_DTYPES = ("uint8", "uint16", "float32")
@@ -40,9 +32,7 @@ _CV2_DTYPES = ("uint8", "uint16", "float32")
 class ClipRewardWrapper(EnvWrapper):
     """Wrapper that replaces rewards by their sign: -1, 0 or 1."""
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.reward_range = (-1, 1)
+    reward_range = (-1, 1)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
         """Act once, and return (obs, reward, done, info)."""
@@ -54,11 +44,13 @@ class ClipRewardWrapper(EnvWrapper):
 class DelayRewardWrapper(EnvWrapper):
     """Wrapper that withholds rewards and pays their sum every `delay_reward_step` steps and at an episode's end."""
 
+    _saved = ("_held", "_steps")
+    _held: Any = 0.0
+    _steps = 0
+
     def __init__(self, env: Any, delay_reward_step: int = 0) -> None:
         super().__init__(env)
         self.delay_reward_step = delay_reward_step
-        self._held: Any = 0.0
-        self._steps = 0
 
     def reset(self, **kwargs: Any) -> Any:
         """Begin an episode and return its first observation."""
@@ -83,9 +75,8 @@ class DelayRewardWrapper(EnvWrapper):
 class EvalEpisodeReturnWrapper(EnvWrapper):
     """Wrapper that puts the sum of the rewards it sees into `info['eval_episode_return']`, [1] float32, at the end."""
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._return: Any = 0.0
+    _saved = ("_return",)
+    _return: Any = 0.0
 
     def reset(self, **kwargs: Any) -> Any:
         """Begin an episode and return its first observation."""
@@ -100,7 +91,8 @@ class EvalEpisodeReturnWrapper(EnvWrapper):
         if not done:
             return timestep
         info = {**info, "eval_episode_return": np.asarray(self._return, np.float32).reshape(-1)}
-        return tuple.__new__(type(timestep), (obs, reward, done, info))  # a timestep stays one
+        is_of_base_env = isinstance(timestep, BaseEnvTimestep)
+        return timestep._replace(info=info) if is_of_base_env else (obs, reward, done, info)
 
 
 # Names of earlier releases.
@@ -117,16 +109,14 @@ class NoopResetWrapper(EnvWrapper):
 
     Raises:
         AssertionError: the meaning of action 0 is not NOOP.
-        ValueError: `noop_max` is less than 1.
     """
+
+    noop_action = 0
 
     def __init__(self, env: Any, noop_max: int = 30) -> None:
         super().__init__(env)
-        if noop_max < 1:
-            raise ValueError(f"noop_max = {noop_max!r} is not allowed; it must be at least 1")
         _check_meaning(self, 0, "NOOP")
         self.noop_max = noop_max
-        self.noop_action = 0
         self._random: Any = np.random
 
     def seed(self, seed: int | None = None, *args: Any) -> Any:
@@ -155,10 +145,8 @@ class EpisodicLifeWrapper(EnvWrapper):
         was_real_done: whether the game is over.
     """
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.lives = 0
-        self.was_real_done = True
+    lives = 0
+    was_real_done = True
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
         """Act once, and return (obs, reward, done, info)."""
@@ -167,7 +155,9 @@ class EpisodicLifeWrapper(EnvWrapper):
         lives = self.unwrapped.ale.lives()
         # Some games show 0 lives for a few frames before they are over.
         if 0 < lives < self.lives and not done:
-            done, info = True, ended(info)
+            done = True
+            if "terminated" in info:
+                info = {**info, "terminated": True, "truncated": False}
         self.lives = lives
         return obs, reward, done, info
 
@@ -209,17 +199,13 @@ class TimeLimitWrapper(EnvWrapper):
 
     `info` has at each step `time_count`, the number of steps since the reset, and `time_limit`, whether it has reached
     `max_limit`.
-
-    Raises:
-        ValueError: `max_limit` is less than 1.
     """
+
+    time_count = 0
 
     def __init__(self, env: Any, max_limit: int) -> None:
         super().__init__(env)
-        if max_limit < 1:
-            raise ValueError(f"max_limit = {max_limit!r} is not allowed; it must be at least 1")
         self.max_limit = max_limit
-        self.time_count = 0
 
     def reset(self, **kwargs: Any) -> Any:
         """Begin an episode and return its first observation."""
@@ -237,9 +223,8 @@ class TimeLimitWrapper(EnvWrapper):
 
 
 def _check_meaning(env: EnvWrapper, action: int, meaning: str) -> None:
-    get_meanings = getattr(env.unwrapped, "get_action_meanings", None)
-    meanings = None if get_meanings is None else list(get_meanings())
-    if meanings is None or meanings[action : action + 1] != [meaning]:
+    meanings = list(env.unwrapped.get_action_meanings())
+    if meanings[action : action + 1] != [meaning]:
         raise AssertionError(f"{type(env).__name__} needs an env whose action {action} is {meaning}; it has {meanings}")
 
 
@@ -248,15 +233,10 @@ class MaxAndSkipWrapper(EnvWrapper):
     """Wrapper that takes each action `skip` times: the observation is the maximum of the last two, the reward the sum.
 
     An episode that ends stops the repetition. `info` is that of the last step.
-
-    Raises:
-        ValueError: `skip` is less than 1.
     """
 
     def __init__(self, env: Any, skip: int = 4) -> None:
         super().__init__(env)
-        if skip < 1:
-            raise ValueError(f"skip = {skip!r} is not allowed; it must be at least 1")
         self.skip = skip
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
@@ -279,15 +259,10 @@ class ActionRepeatWrapper(EnvWrapper):
     The observation and the `info` are those of the last step.
 
     An episode that ends stops the repetition.
-
-    Raises:
-        ValueError: `action_repeat` is less than 1.
     """
 
     def __init__(self, env: Any, action_repeat: int = 1) -> None:
         super().__init__(env)
-        if action_repeat < 1:
-            raise ValueError(f"action_repeat = {action_repeat!r} is not allowed; it must be at least 1")
         self.action_repeat = action_repeat
 
     def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
@@ -311,12 +286,11 @@ class GymHybridDictActionWrapper(EnvWrapper):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        own = self.env.action_space
-        spaces = spaces_like(own)
-        if space_kind(own) == "Tuple" and len(own.spaces) == 2:
-            kind, args = own.spaces
-        else:
-            kind, args = spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,), np.float32)
+        from gymnasium import spaces
+
+        kind, args = spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,), np.float32)
+        if space_kind(self.env.action_space) == "Tuple":
+            kind, args = self.env.action_space.spaces
         mask = spaces.Box(0, 1, args.shape, np.int64)
         self.action_space = spaces.Dict({"type": kind, "mask": mask, "args": args})
 
@@ -334,10 +308,12 @@ class ObsPlusPrevActRewWrapper(EnvWrapper):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        space, action_space = self.env.observation_space, self.env.action_space
+        from gymnasium import spaces
+
+        space, action_space = map(gymnasium_space, (self.env.observation_space, self.env.action_space))
         is_box = space_kind(action_space) == "Box"
         self._no_action: Any = np.full(action_space.shape, -1, action_space.dtype) if is_box else -1
-        self.observation_space = spaces_like(space).Dict(
+        self.observation_space = spaces.Dict(
             {"obs": space, "prev_action": action_space, "prev_reward_extrinsic": reward_space_of(self.env)}
         )
 
@@ -361,10 +337,12 @@ class AllinObsWrapper(EnvWrapper):
     @property
     def observation_space(self) -> Any:
         """A Dict of the env's observation and reward spaces; None while the env does not know them."""
-        space = self.env.observation_space
+        from gymnasium import spaces
+
+        space = gymnasium_space(self.env.observation_space)
         if space is None:
             return None
-        return spaces_like(space).Dict({"obs": space, "reward": self.reward_space})
+        return spaces.Dict({"obs": space, "reward": self.reward_space})
 
     @property
     def reward_space(self) -> Any:
@@ -397,8 +375,7 @@ class FlatObsWrapper(ObservationWrapper):
         self.numCharCodes = len(_CHARACTERS)
         space = self.env.observation_space
         size = int(np.prod(space.spaces["image"].shape)) + self.numCharCodes * maxStrLen
-        self.observation_space = spaces_like(space).Box(0.0, 255.0, (size,), np.float32)
-        self._mission: tuple[str | None, np.ndarray] = (None, np.zeros(0, np.float32))  # and its code
+        self.observation_space = _box(0.0, 255.0, (size,), np.float32)
 
     def observation(self, observation: dict[str, Any]) -> np.ndarray:
         """Return the image and the mission as one vector.
@@ -407,22 +384,12 @@ class FlatObsWrapper(ObservationWrapper):
             AssertionError: the mission is longer than `maxStrLen`.
             ValueError: the mission has a character without a code.
         """
-        mission = observation["mission"]
-        if mission != self._mission[0]:
-            self._mission = mission, self._encode(mission)
-        return np.concatenate([np.asarray(observation["image"], np.float32).ravel(), self._mission[1]])
-
-    def _encode(self, mission: str) -> np.ndarray:
+        mission = observation["mission"].lower()
         if len(mission) > self.maxStrLen:
-            raise AssertionError(
-                f"the mission {mission!r} has {len(mission)} characters; maxStrLen is {self.maxStrLen}"
-            )
+            raise AssertionError(f"the mission {mission!r} is longer than maxStrLen = {self.maxStrLen}")
         code = np.zeros((self.maxStrLen, self.numCharCodes), np.float32)
-        for place, character in enumerate(mission.lower()):
-            if character not in _CHARACTERS:
-                raise ValueError(f"the mission {mission!r} has {character!r}; known are letters, spaces and commas")
-            code[place, _CHARACTERS.index(character)] = 1.0
-        return code.ravel()
+        code[np.arange(len(mission)), [_CHARACTERS.index(character) for character in mission]] = 1.0
+        return np.concatenate([np.asarray(observation["image"], np.float32).ravel(), code.ravel()])
 
 
 @ENV_WRAPPER_REGISTRY.register("warp_frame")
@@ -439,12 +406,14 @@ class WarpFrameWrapper(ObservationWrapper):
     def __init__(self, env: Any, size: int = 84) -> None:
         super().__init__(env)
         self.size = size
-        self._cv2 = _import_cv2()
+        try:
+            import cv2
+        except ImportError as e:
+            raise missing_package("resizing frames", "opencv-python-headless", "atari") from e
+        self._cv2 = cv2
         space = self.env.observation_space
-        if space_kind(space) == "Tuple" and len(space.spaces) > 1:
-            self.observation_space = spaces_like(space).Tuple([self._warped(member) for member in space.spaces])
-        else:
-            self.observation_space = self._warped(sole_box(self))
+        warped = [self._warped(member) for member in (space.spaces if space_kind(space) == "Tuple" else [space])]
+        self.observation_space = warped[0] if len(warped) == 1 else type(space)(warped)
 
     def observation(self, observation: Any) -> Any:
         """Return the resized image, or a tuple of them."""
@@ -478,18 +447,15 @@ class WarpFrameWrapper(ObservationWrapper):
 class ScaledFloatFrameWrapper(ObservationWrapper):
     """Wrapper that scales observations from the lowest and highest bound of their space to [0, 1], float32.
 
-    Raises:
-        ValueError: the observation space has no such bounds.
+    The bounds must be finite.
     """
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        space = sole_box(self)
+        space = self.env.observation_space
         self.bias = np.float32(np.min(space.low))
         self.scale = np.float32(np.max(space.high)) - self.bias
-        if not np.isfinite(self.scale) or self.scale <= 0:
-            raise ValueError(f"scaled_float_frame needs an observation space with finite bounds; this one is {space}")
-        self.observation_space = spaces_like(space).Box(0.0, 1.0, space.shape, np.float32)
+        self.observation_space = _box(0.0, 1.0, space.shape, np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
         """Return the scaled observation."""
@@ -502,30 +468,27 @@ class FrameStackWrapper(EnvWrapper):
     """Wrapper that stacks the last `n_frames` observations on a new first axis, newest last.
 
     An episode begins with copies of its first observation.
-
-    Raises:
-        ValueError: `n_frames` is less than 1.
     """
+
+    _saved = ("frames",)
 
     def __init__(self, env: Any, n_frames: int = 4) -> None:
         super().__init__(env)
-        if n_frames < 1:
-            raise ValueError(f"n_frames = {n_frames!r} is not allowed; it must be at least 1")
         self.n_frames = n_frames
         self.frames: deque[np.ndarray] = deque(maxlen=n_frames)
-        space = sole_box(self)
+        space = self.env.observation_space
         self.observation_space = _box_like(space, (n_frames, *space.shape))
 
     def reset(self, **kwargs: Any) -> np.ndarray:
         """Begin an episode and return its first observation."""
-        frame = _own_frame(self.env.reset(**kwargs))
+        frame = np.array(self.env.reset(**kwargs))  # a copy: the env may write its next observation into it
         self.frames.extend([frame] * self.n_frames)
         return np.stack(self.frames)
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, dict[str, Any]]:
         """Act once, and return (obs, reward, done, info)."""
         obs, reward, done, info = self.env.step(action)
-        self.frames.append(_own_frame(obs))
+        self.frames.append(np.array(obs))
         return np.stack(self.frames), reward, done, info
 
 
@@ -537,10 +500,11 @@ class ObsTransposeWrapper(ObservationWrapper):
         super().__init__(env)
         space = self.env.observation_space
         if space_kind(space) == "Tuple":
-            first = space.spaces[0]
-            self.observation_space = _box_like(first, (len(space.spaces), *_channels_first(first.shape)))
+            height, width, channels = space.spaces[0].shape
+            self.observation_space = _box_like(space.spaces[0], (len(space.spaces), channels, height, width))
         else:
-            self.observation_space = _box_like(sole_box(self), _channels_first(space.shape))
+            *size, channels = space.shape
+            self.observation_space = _box_like(space, (channels, *size))
 
     def observation(self, observation: Any) -> np.ndarray:
         """Return the transposed image or images."""
@@ -564,9 +528,9 @@ class RamWrapper(ObservationWrapper):
     def __init__(self, env: Any, render: bool = False) -> None:
         super().__init__(env)
         self._render = render
-        space = sole_box(self)
-        low, high = _bounds(space)
-        self.observation_space = spaces_like(space).Box(np.float32(low), np.float32(high), (128, 1, 1), np.float32)
+        space = self.env.observation_space
+        low, high = np.float32(np.min(space.low)), np.float32(np.max(space.high))
+        self.observation_space = _box(low, high, (128, 1, 1), np.float32)
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, dict[str, Any]]:
         """Act once, and return (obs, reward, done, info)."""
@@ -580,28 +544,12 @@ class RamWrapper(ObservationWrapper):
         return np.asarray(observation).reshape(128, 1, 1).astype(np.float32)
 
 
-def _import_cv2() -> Any:
-    try:
-        import cv2
-    except ImportError as e:
-        raise missing_package("resizing frames", "opencv-python-headless", "atari") from e
-    return cv2
+def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    from gymnasium.spaces import Box
 
-
-def _own_frame(obs: Any) -> np.ndarray:
-    """Return a copy: the env may write its next observation into the same array."""
-    return np.array(obs[0] if isinstance(obs, tuple) else obs)
-
-
-def _bounds(space: Any) -> tuple[Any, Any]:
-    return np.min(space.low), np.max(space.high)
+    return Box(low, high, shape, dtype)
 
 
 def _box_like(space: Any, shape: tuple[int, ...]) -> Any:
-    """Return a Box of this shape within the lowest and highest bound of `space`, of the same library and dtype."""
-    low, high = _bounds(space)
-    return spaces_like(space).Box(low, high, shape, space.dtype.type)
-
-
-def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (shape[-1], *shape[:-1])
+    """Return a Box of this shape within the lowest and highest bound of `space`, of the same dtype."""
+    return _box(np.min(space.low), np.max(space.high), shape, space.dtype.type)

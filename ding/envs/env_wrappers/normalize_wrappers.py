@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ding.envs.env_wrappers.base_wrapper import EnvWrapper, ObservationWrapper, sole_box
-from ding.utils.object_state import SavedAttributes
+from ding.envs.env_wrappers.base_wrapper import EnvWrapper, ObservationWrapper
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
 from ding.utils.running_stats import Moments
 from ding.utils.running_stats import RunningMeanStd as _RunningMeanStd
@@ -41,7 +39,7 @@ class RunningMeanStd(_RunningMeanStd):
         return np.sqrt(self._var) + self._epsilon
 
 
-class RunningNormWrapper(SavedAttributes, EnvWrapper):
+class RunningNormWrapper(EnvWrapper):
     """Base of the wrappers with running statistics of one value per step.
 
     Each wrapper gathers its own statistics. An env manager may share those of all its envs, see
@@ -50,45 +48,32 @@ class RunningNormWrapper(SavedAttributes, EnvWrapper):
     Args:
         keep_statistics: True gathers statistics over all episodes, and shares them; with False each episode begins
             without any, with None also, unless they are shared.
+        shape: the shape of a value; by default that of observations.
     """
 
-    _saved: ClassVar[tuple[str, ...]] = ("rms", "data_count", "_is_frozen", "_is_shared")
-    rms: RunningMeanStd
+    _saved: ClassVar[tuple[str, ...]] = ("rms", "data_count", "_is_frozen", "_is_shared", "_gathered")
 
-    def __init__(self, env: Any, keep_statistics: bool | None) -> None:
+    def __init__(self, env: Any, keep_statistics: bool | None, shape: tuple[int, ...] | None = None) -> None:
         super().__init__(env)
+        shape = self.env.observation_space.shape if shape is None else shape
         self.keep_statistics = keep_statistics
+        self.rms = RunningMeanStd(shape=shape)
         self.data_count = 0
         self._is_frozen = self._is_shared = False
-        self._gathered: RunningMeanStd | None = None  # since the last `take_moments`; None for no value
+        self._gathered = RunningMeanStd(epsilon=0, shape=shape)  # since the last `take_moments`
 
     def take_moments(self) -> Moments:
         """Return the statistics gathered since the last call."""
-        gathered, self._gathered = self._gathered, None
-        return (self._nothing() if gathered is None else gathered).moments
-
-    def _nothing(self) -> RunningMeanStd:
-        return RunningMeanStd(epsilon=0, shape=self.rms.moments.mean.shape)
+        moments = self._gathered.moments
+        self._gathered.reset()
+        return moments
 
     def put_moments(self, moments: Moments, is_frozen: bool) -> None:
         """Continue from these statistics; frozen ones no longer change."""
         self.rms.moments = moments
         self.data_count = int(moments.size)
         self._is_frozen, self._is_shared = is_frozen, True
-        self._gathered = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the statistics, and those of this episode."""
-        return {**super().state_dict(), "gathered": None if self._gathered is None else self._gathered.state_dict()}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict`."""
-        problems = super().load_state_dict(state_dict)
-        self._gathered = None
-        if state_dict["gathered"] is not None:
-            self._gathered = self._nothing()
-            self._gathered.load_state_dict(state_dict["gathered"])
-        return problems
+        self._gathered.reset()
 
     def _begin_episode(self) -> None:
         is_kept = self._is_shared if self.keep_statistics is None else self.keep_statistics
@@ -101,8 +86,6 @@ class RunningNormWrapper(SavedAttributes, EnvWrapper):
             return
         self.data_count += 1
         self.rms.merge(value, 0.0, 1)
-        if self._gathered is None:
-            self._gathered = self._nothing()
         self._gathered.merge(value, 0.0, 1)
 
 
@@ -119,7 +102,6 @@ class ObsNormWrapper(RunningNormWrapper):
 
     def __init__(self, env: Any, keep_statistics: bool = True) -> None:
         super().__init__(env, keep_statistics)
-        self.rms = RunningMeanStd(shape=sole_box(self).shape)
         self.clip_range = (-_CLIP, _CLIP)
 
     def reset(self, **kwargs: Any) -> Any:
@@ -171,8 +153,7 @@ class RewardNormWrapper(RunningNormWrapper):
     _saved = ("cum_reward",)
 
     def __init__(self, env: Any, reward_discount: float, keep_statistics: bool | None = None) -> None:
-        super().__init__(env, keep_statistics)
-        self.rms = RunningMeanStd(shape=(1,))
+        super().__init__(env, keep_statistics, (1,))
         self.reward_discount = reward_discount
         self.cum_reward = np.zeros(1)
 

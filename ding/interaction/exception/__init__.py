@@ -73,15 +73,15 @@ class MasterErrorCode(Code):
 
     SUCCESS = 0, "No error."
     SYSTEM_SHUTTING_DOWN = 101, "The master is shutting down."
-    CHANNEL_NOT_GIVEN = 201, "The request names no channel."
-    CHANNEL_INVALID = 202, "The request is for another channel."
+    CHANNEL_NOT_GIVEN = 201, "Not sent; the number is reserved."
+    CHANNEL_INVALID = 202, "Not sent; the number is reserved."
     MASTER_TOKEN_NOT_GIVEN = 301, "Not sent; the number is reserved."
     MASTER_TOKEN_INVALID = 302, "Not sent; the number is reserved."
     SELF_TOKEN_NOT_GIVEN = 401, "A request of the master to itself has no token."
     SELF_TOKEN_INVALID = 402, "A request of the master to itself has a wrong token."
-    SLAVE_TOKEN_NOT_GIVEN = 501, "A slave's request has no token."
-    SLAVE_TOKEN_INVALID = 502, "The token belongs to no connected slave."
-    TASK_DATA_INVALID = 601, "The body does not hold the result of a known task."
+    SLAVE_TOKEN_NOT_GIVEN = 501, "Not sent; the number is reserved."
+    SLAVE_TOKEN_INVALID = 502, "Not sent; the number is reserved."
+    TASK_DATA_INVALID = 601, "Not sent; the number is reserved."
 
 
 @unique

@@ -4,51 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ding.interaction.base import Codes, ProtocolError, checked_port, number_or
-from ding.interaction.exception import MasterErrorCode
+from ding.interaction.access import RunToken, uses_tls
+from ding.interaction.base import checked_port, number_or
 from ding.interaction.http_client import (
     DEFAULT_HEARTBEAT_CHECK_SPAN,
     DEFAULT_HEARTBEAT_TOLERANCE,
     DEFAULT_MASTER_PORT,
-    DEFAULT_REQUEST_TIMEOUT,
     DEFAULT_SLAVE_PORT,
-    LOCAL_HOST,
     MIN_HEARTBEAT_CHECK_SPAN,
     MIN_HEARTBEAT_TOLERANCE,
     get_host_ip,
     is_wildcard,
+    split_http_address,
     url_host,
 )
-from ding.interaction.master.connection import SlaveConnection, SlaveSession, SlaveTable
-from ding.interaction.master.task import TaskResultType
-from ding.interaction.server.access import HostList, RunToken, is_tls_configured, parse_address
-from ding.interaction.server.app import (
-    Head,
-    Route,
-    Routes,
-    check_channel,
-    field,
-    header_token,
-    read_body,
-    uuid_field,
-)
-from ding.interaction.server.role import Parts, Role
+from ding.interaction.master.connection import SlaveConnection
+from ding.interaction.role import Role
 
 if TYPE_CHECKING:
     import requests
-
-_BAD_BODY = MasterErrorCode.TASK_DATA_INVALID
-_CODES = Codes(
-    shutting_down=MasterErrorCode.SYSTEM_SHUTTING_DOWN,
-    channel_missing=MasterErrorCode.CHANNEL_NOT_GIVEN,
-    channel_wrong=MasterErrorCode.CHANNEL_INVALID,
-    self_token_missing=MasterErrorCode.SELF_TOKEN_NOT_GIVEN,
-    self_token_wrong=MasterErrorCode.SELF_TOKEN_INVALID,
-)
 
 
 class Master(Role):
@@ -59,23 +36,20 @@ class Master(Role):
 
     Args:
         host: the address to listen at; None and `auto` mean this machine only (127.0.0.1). Other addresses need a
-            token: see `ding.interaction.server.access`.
+            token: see `ding.interaction.access`.
         port: the port, 7235 by default; 0 for any free one, which the property `port` returns after `start`.
         heartbeat_tolerance: seconds of silence after which a slave is lost (17.0 by default, at least 0.2).
         heartbeat_check_span: seconds between two checks for silent slaves (1.0 by default, at least 0.1).
         request_retries: how often a request is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).
         channel: the channel (0 by default), which must be that of its slaves.
-        my_address: the URL, possibly with a path, at which slaves reach the master. By default it has the port and the
-            host, or the address of this machine if the host means all interfaces.
+        my_address: the URL of the master, which is told to slaves. By default it has the port and the host, or the
+            address of this machine if the host means all interfaces.
         body_limit: the largest body of a request in bytes (64 MiB by default).
-        allowed_hosts: hosts besides those of this machine and of `my_address` that requests to the master may name, as
-            `name`, `name:port` or `.domain`. The default is the list in the environment variable `DING_HOSTS`,
-            separated by commas.
-        run_token: the token of the run, with which both sides sign; None for the token of the environment, if any.
+        run_token: the token of the run, which the master sends; None for the token of the environment, if any.
 
     Raises:
-        ValueError: an argument is out of range, or `my_address` is not a plain URL.
+        ValueError: an argument is out of range, or `my_address` is not a URL.
 
     See `ding.interaction.Slave` for an example.
     """
@@ -92,95 +66,73 @@ class Master(Role):
         my_address: str | None = None,
         *,
         body_limit: int | None = None,
-        allowed_hosts: Iterable[str] | None = None,
         run_token: RunToken | None = None,
     ) -> None:
-        from ding.interaction.server.client import Peers
-
         self.__tolerance_s = number_or(
             DEFAULT_HEARTBEAT_TOLERANCE, "heartbeat_tolerance", heartbeat_tolerance, MIN_HEARTBEAT_TOLERANCE
         )
         self.__check_span_s = number_or(
             DEFAULT_HEARTBEAT_CHECK_SPAN, "heartbeat_check_span", heartbeat_check_span, MIN_HEARTBEAT_CHECK_SPAN
         )
-        if my_address is not None:
-            try:
-                parse_address(my_address)
-            except ValueError as error:
-                raise ValueError(f"my_address = {my_address!r} is not allowed; {error}") from None
+        if my_address is not None and split_http_address(my_address)[0] is None:
+            raise ValueError(
+                f"my_address = {my_address!r} is not allowed; it must be http://host[:port] or https://..."
+            )
         self.__given_address = my_address
-        self.__table = table = SlaveTable()
-        self.__peers = Peers("slave", channel, request_retries, request_retry_waiting, run_token)
-        parts = Parts(
+        self.__connections: dict[str, SlaveConnection] = {}  # also those that are being connected
+        super().__init__(
             "master",
-            _CODES,
-            self.__routes(),
-            {"heartbeat": self.__watch, "task_result": lambda closing: table.results.run()},
-            on_start=table.open,
-            on_shutdown=table.close,
-            advertised=lambda: parse_address(self.my_address)[:2],
+            [],
+            {"heartbeat": self.__watch},
+            self.__drop_all,
+            host=host,
+            port=DEFAULT_MASTER_PORT if port is None else port,
+            channel=channel,
+            request_retries=request_retries,
+            request_retry_waiting=request_retry_waiting,
+            body_limit=body_limit,
+            run_token=run_token,
         )
-        port = DEFAULT_MASTER_PORT if port is None else port
-        super().__init__(parts, self.__peers, host, port, body_limit, HostList(allowed_hosts))
 
     @property
     def my_address(self) -> str:
-        """The URL at which slaves reach the master; its port is known after `start`."""
+        """The URL of the master; its port is known after `start`."""
         if self.__given_address is not None:
             return self.__given_address
         host = get_host_ip() if is_wildcard(self.host) else self.host
-        return f"{'https' if is_tls_configured() else 'http'}://{url_host(host)}:{self.port}"
+        return f"{'https' if uses_tls(self.host) else 'http'}://{url_host(host)}:{self.port}"
 
     def new_connection(self, name: str, host: str, port: int | None = None, https: bool = False) -> SlaveConnection:
         """Return a connection, not connected yet, to the slave at `host` and `port` (7236 by default).
+
+        It uses TLS if `https` is set, if the host is not on loopback, or if `DING_TLS_CERT` is set.
 
         Raises:
             KeyError: the name belongs to an active connection.
             ValueError: the port is not an integer in [0, 65535].
         """
-        if self.__table.get(name) is not None:
+        if name in self:
             raise KeyError(f"{name!r} is the name of an active connection")
-        if is_wildcard(host):  # as an address to connect to it means this machine
-            host = "::1" if ":" in host else LOCAL_HOST
-        address = (host, DEFAULT_SLAVE_PORT if port is None else checked_port(port), https)
-        # One try to start a task takes not much longer than it takes to notice that the slave is lost.
-        task_timeout = (DEFAULT_REQUEST_TIMEOUT[0], max(1.0, self.__tolerance_s / 5))
-        return SlaveConnection(self, self.__table, self.__peers, name, address, task_timeout)
+        make_client = partial(
+            self._new_client,
+            "slave",
+            host,
+            DEFAULT_SLAVE_PORT if port is None else checked_port(port),
+            https or uses_tls(host),
+        )
+        return SlaveConnection(self, self.__connections, make_client, self._is_running, name, self.__tolerance_s)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.__table.get(name) is not None
+        connection = self.__connections.get(name) if isinstance(name, str) else None
+        return connection is not None and connection.is_connected
 
     def __getitem__(self, name: str) -> SlaveConnection:
-        session = self.__table.get(name)
-        if session is None:
+        if name not in self:
             raise KeyError(name)
-        return session.connection
+        return self.__connections[name]
 
     def __delitem__(self, name: str) -> None:
         self[name].disconnect()
-
-    def __routes(self) -> Routes:
-        """Return the routes that the master serves to its slaves."""
-        table = self.__table
-
-        def session(head: Head) -> SlaveSession:
-            check_channel(head, self.__peers.channel, _CODES)
-            found = table.matches(header_token(head, MasterErrorCode.SLAVE_TOKEN_NOT_GIVEN))
-            if found is None:
-                code = MasterErrorCode.SLAVE_TOKEN_INVALID
-                raise ProtocolError(403, code, "The token is not that of a connected slave.")
-            return found
-
-        def finish(kind: TaskResultType, current: SlaveSession, head: Head, body: bytes) -> None:
-            values = read_body(body, _BAD_BODY)
-            task_id = uuid_field(values, "task.id", _BAD_BODY)
-            table.finish(current, task_id, kind, field(values, "result", object, _BAD_BODY))
-
-        return {
-            "/slave/heartbeat": {"GET": Route(session, lambda current, *_: table.seen(current), is_quick=True)},
-            "/slave/task/complete": {"PUT": Route(session, partial(finish, TaskResultType.COMPLETED), is_quick=True)},
-            "/slave/task/fail": {"PUT": Route(session, partial(finish, TaskResultType.FAILED), is_quick=True)},
-        }
 
     def __watch(self, closing: threading.Event) -> None:
         """Look for lost slaves until the master is closed."""
@@ -188,11 +140,14 @@ class Master(Role):
         while not closing.wait(self.__check_span_s):
             now = time.monotonic()
             late_s = now - checked - self.__check_span_s
-            if late_s > self.__tolerance_s / 2:  # the master itself was stopped and received nothing in this time
-                self.__table.excuse(late_s)
             checked = now
-            for session in self.__table.silent(now, self.__tolerance_s):
-                session.connection.lose(session, f"there was no sign of life for {self.__tolerance_s:g} s")
+            for connection in list(self.__connections.values()):
+                # If the master itself was stopped, it received nothing in this time.
+                connection.check(late_s if late_s > self.__tolerance_s / 2 else 0.0)
+
+    def __drop_all(self) -> None:
+        for connection in list(self.__connections.values()):
+            connection.drop("the master was closed")
 
     def _before_connect(self) -> Any:
         """Return a value for the slave's `_before_connection`; called before a slave is connected."""
@@ -228,4 +183,4 @@ class Master(Role):
         raise err
 
     def _lost_connection(self, name: str, reason: str) -> None:
-        """Handle the loss of a slave, after its tasks have failed; called in the result thread."""
+        """Handle the loss of a slave; called in a thread of its own."""

@@ -1,9 +1,8 @@
-"""A task of a master, and the thread that finishes tasks."""
+"""A task of a master."""
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Callable
 from enum import IntEnum, unique
@@ -113,7 +112,7 @@ class Task:
         return self
 
     def on_complete(self, callback: Callback) -> Task:
-        """Call `callback(data, result)` in the master's result thread when the task completes, and return the task.
+        """Call `callback(data, result)` in the thread of the task when it completes, and return the task.
 
         Callbacks are called in the order of their registration; one that is registered after the end is not called.
         """
@@ -132,10 +131,6 @@ class Task:
     def mark_start_failed(self) -> None:
         """Record that the slave has not accepted the task."""
         self._mark(TaskStatus.START_FAILED)
-
-    def has_callbacks(self, kind: TaskResultType) -> bool:
-        """Return whether `finish` runs user code."""
-        return bool(self._callbacks[kind])
 
     def finish(self, kind: TaskResultType, result: Any, is_lost: bool = False) -> None:
         """Set the result, run the callbacks, and wake waiting threads; this is called once."""
@@ -156,40 +151,3 @@ class Task:
             if self._status is TaskStatus.STARTING:
                 self._status = status
                 self._changed.notify_all()
-
-
-class ResultThread:
-    """A runner of jobs in the order of their submission; after `stop`, the submitting thread runs them at once."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._is_stopped = False
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run `job` in the thread."""
-        with self._lock:
-            if not self._is_stopped:
-                self._jobs.put(job)
-                return
-        _run(job)
-
-    def stop(self) -> None:
-        """Let `run` return after the submitted jobs."""
-        with self._lock:
-            if not self._is_stopped:
-                self._is_stopped = True
-                self._jobs.put(None)
-
-    def run(self) -> None:
-        """Run the submitted jobs until `stop`, as the body of the thread."""
-        while (job := self._jobs.get()) is not None:
-            _run(job)
-            del job  # do not keep a finished task alive while waiting for the next result
-
-
-def _run(job: Callable[[], None]) -> None:
-    try:
-        job()
-    except BaseException:  # whatever it is, further tasks must still end
-        logging.getLogger("ding.interaction").exception("ending a task or a connection has failed")

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ding.torch_utils.network.fast_modules import pass_through
 from ding.torch_utils.network.nn_module import Activation, ChannelLayerNorm, Dropout, as_activation
 from ding.torch_utils.network.resnet import ResBlock, ResFCBlock
 from ding.utils.action_mask import ACTION_MASK, action_mask_of, masks_by_choice
@@ -269,8 +270,8 @@ class DictEncoder(nn.Module):
         self.act = as_activation(activation) or nn.Identity()
 
     def forward(self, x: Mapping[str, Any]) -> torch.Tensor:
-        parts = [encoder(x[name]) for name, encoder in zip(self.names, self.encoders, strict=True)]
-        embedding: torch.Tensor = self.act(self.join(torch.cat(parts, -1)))
+        parts = [pass_through(x[name], encoder) for name, encoder in zip(self.names, self.encoders, strict=True)]
+        embedding: torch.Tensor = pass_through(torch.cat(parts, -1), self, "join", "act")
         return embedding
 
 
@@ -290,6 +291,8 @@ class FCEncoder(nn.Module):
         >>> FCEncoder(4, [32, 16])(torch.rand(2, 4)).shape
         torch.Size([2, 16])
     """
+
+    passes = ("init", "act", "main")
 
     def __init__(
         self,
@@ -322,7 +325,7 @@ class FCEncoder(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not x.is_floating_point():
             x = x.to(self.init.weight.dtype)
-        embedding: torch.Tensor = self.main(self.act(self.init(x)))
+        embedding: torch.Tensor = pass_through(x, self, *self.passes)
         return embedding
 
 
@@ -342,8 +345,8 @@ class ConvEncoder(nn.Module):
         scale_ob: what pixels are divided by first, such as 255 for images of bytes; None leaves them as they are.
 
     Raises:
-        AssertionError: the lists differ in length, or a residual block is not as wide as the last convolution.
-        ValueError: an image of `obs_shape` is too small for the kernels.
+        AssertionError: there are fewer sizes than kernels, or a residual block is not as wide as the last convolution.
+        ValueError: `kernel_size`, `stride` and `padding` differ in length, or an image is too small for the kernels.
 
     Example:
         >>> ConvEncoder((4, 84, 84))(torch.rand(2, 4, 84, 84)).shape
@@ -365,7 +368,14 @@ class ConvEncoder(nn.Module):
         super().__init__()
         sizes = _checked_sizes(hidden_size_list)
         pads = [0] * len(kernel_size) if padding is None else list(padding)
-        _check_conv_lists(sizes, kernel_size, stride, pads)
+        if len(sizes) < len(kernel_size):
+            raise AssertionError(f"hidden_size_list {sizes} needs a size for each of the {len(kernel_size)} kernels")
+        last_conv = len(kernel_size) - 1
+        if len(set(sizes[last_conv:-1])) > 1:
+            raise AssertionError(
+                f"hidden_size_list {sizes}: the residual blocks {sizes[last_conv + 1 : -1]} must be as wide as "
+                f"the last convolution, {sizes[last_conv]}"
+            )
         self.obs_shape = tuple(obs_shape)
         self.output_size = sizes[-1]
         self.scale_ob = scale_ob
@@ -381,15 +391,22 @@ class ConvEncoder(nn.Module):
         layers += [ResBlock(channels, self.act, norm_type) for _ in sizes[len(kernel_size) : -1]]
         layers.append(nn.Flatten())
         self.main = nn.Sequential(*layers)
-        height, width = (_conv_output_size(n, kernel_size, stride, pads, self.obs_shape) for n in self.obs_shape[1:])
-        self.mid = nn.Linear(channels * height * width, self.output_size)
+        image = list(self.obs_shape[1:])
+        for kernel, step, pad in zip(kernel_size, stride, pads, strict=True):
+            image = [(size + 2 * pad - kernel) // step + 1 for size in image]
+            if min(image) < 1:
+                raise ValueError(
+                    f"images of obs_shape {self.obs_shape} are too small for kernel_size {list(kernel_size)} with "
+                    f"stride {list(stride)}; use smaller kernels or larger images"
+                )
+        self.mid = nn.Linear(channels * math.prod(image), self.output_size)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not x.is_floating_point():  # images of bytes
             x = x.to(self.mid.weight.dtype)
         if self.scale_ob is not None:
             x = x / self.scale_ob
-        embedding: torch.Tensor = self.mid(self.main(x))
+        embedding: torch.Tensor = pass_through(x, self, "main", "mid")
         return embedding
 
 
@@ -397,34 +414,6 @@ def _checked_sizes(hidden_size_list: Sequence[int]) -> list[int]:
     if len(hidden_size_list) == 0:
         raise AssertionError("hidden_size_list is empty; an encoder needs at least one size")
     return list(hidden_size_list)
-
-
-def _check_conv_lists(sizes: list[int], kernel_size: Sequence[int], stride: Sequence[int], pads: list[int]) -> None:
-    if not len(kernel_size) == len(stride) == len(pads):
-        raise AssertionError(
-            f"kernel_size {list(kernel_size)}, stride {list(stride)} and padding {pads} must be equally long"
-        )
-    if len(sizes) < len(kernel_size):
-        raise AssertionError(f"hidden_size_list {sizes} needs a size for each of the {len(kernel_size)} convolutions")
-    last_conv = len(kernel_size) - 1
-    if len(set(sizes[last_conv:-1])) > 1:
-        raise AssertionError(
-            f"hidden_size_list {sizes}: the residual blocks {sizes[last_conv + 1 : -1]} must be as wide as "
-            f"the last convolution, {sizes[last_conv]}"
-        )
-
-
-def _conv_output_size(
-    size: int, kernel_size: Sequence[int], stride: Sequence[int], pads: Sequence[int], obs_shape: tuple[int, ...]
-) -> int:
-    for kernel, step, pad in zip(kernel_size, stride, pads, strict=True):
-        size = (size + 2 * pad - kernel) // step + 1
-        if size < 1:
-            raise ValueError(
-                f"images of obs_shape {obs_shape} are too small for kernel_size {list(kernel_size)} with stride "
-                f"{list(stride)}; use smaller kernels or larger images"
-            )
-    return size
 
 
 class _ImpalaResidual(nn.Module):

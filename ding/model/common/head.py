@@ -12,6 +12,7 @@ from torch.distributions import Independent, Normal
 
 from ding.rl_utils.distributional import beta_function_map, uniform
 from ding.rl_utils.log_prob import mu_and_sigma
+from ding.torch_utils.network.fast_modules import pass_through
 from ding.torch_utils.network.nn_module import MLP, Activation, NoiseLinearLayer, as_activation, fc_block, noise_block
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import is_container, is_mapping
@@ -55,6 +56,8 @@ class DiscreteHead(nn.Module):
         torch.Size([2, 3])
     """
 
+    passes, output = ("Q",), "logit"
+
     def __init__(
         self,
         hidden_size: int,
@@ -69,7 +72,7 @@ class DiscreteHead(nn.Module):
         self.Q = head_branch(hidden_size, output_size, layer_num, as_activation(activation), norm_type, dropout, noise)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"logit": self.Q(x)}
+        return {"logit": pass_through(x, self, "Q")}
 
 
 class DuelingHead(nn.Module):
@@ -105,8 +108,8 @@ class DuelingHead(nn.Module):
         self.V = head_branch(hidden_size, 1, v_layers, act, norm_type, dropout, noise)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        advantage = self.A(x)
-        return {"logit": advantage - advantage.mean(-1, keepdim=True) + self.V(x)}
+        advantage = pass_through(x, self, "A")
+        return {"logit": advantage - advantage.mean(-1, keepdim=True) + pass_through(x, self, "V")}
 
 
 class RegressionHead(nn.Module):
@@ -138,7 +141,7 @@ class RegressionHead(nn.Module):
         self.final_tanh = final_tanh
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        pred = self.last(self.main(x))
+        pred = pass_through(x, self, "main", "last")
         if self.final_tanh:
             pred = torch.tanh(pred)
         if pred.ndim > 1 and pred.shape[-1] == 1:
@@ -203,12 +206,12 @@ class ReparameterizationHead(nn.Module):
             self.log_sigma_param = nn.Parameter(start)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        x = self.main(x)
-        mu = self.mu(x)
+        x = pass_through(x, self, "main")
+        mu = pass_through(x, self, "mu")
         if self.bound_type == "tanh":
             mu = torch.tanh(mu)
         if self.log_sigma_layer is not None:
-            sigma = self.log_sigma_layer(x).clamp(LOG_SIGMA_MIN, LOG_SIGMA_MAX).exp()
+            sigma = pass_through(x, self, "log_sigma_layer").clamp(LOG_SIGMA_MIN, LOG_SIGMA_MAX).exp()
         else:
             sigma = self._shared_sigma().repeat(*mu.shape[:-1], 1)
         return {"mu": mu, "sigma": sigma}
@@ -240,7 +243,7 @@ class MultiHead(nn.Module):
         self.pred = nn.ModuleList(head_cls(hidden_size, size, **head_kwargs) for size in output_size_list)
 
     def forward(self, x: torch.Tensor) -> dict[str, list[torch.Tensor]]:
-        outputs = [head(x) for head in self.pred]
+        outputs = [pass_through(x, head) for head in self.pred]
         return {key: [output[key] for output in outputs] for key in outputs[0]}
 
 
@@ -311,7 +314,7 @@ class DistributionHead(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return _expected(self.Q(x).unflatten(-1, (-1, self.n_atom)), self.support, self.eps)
+        return _expected(pass_through(x, self, "Q").unflatten(-1, (-1, self.n_atom)), self.support, self.eps)
 
 
 class RainbowHead(nn.Module):
@@ -351,8 +354,8 @@ class RainbowHead(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        advantage = self.A(x).unflatten(-1, (-1, self.n_atom))
-        value = self.Q(x).unsqueeze(-2)
+        advantage = pass_through(x, self, "A").unflatten(-1, (-1, self.n_atom))
+        value = pass_through(x, self, "Q").unsqueeze(-2)
         return _expected(advantage - advantage.mean(-2, keepdim=True) + value, self.support, self.eps)
 
 
@@ -398,7 +401,7 @@ class QRDQNHead(nn.Module):
         self.num_quantiles = num_quantiles
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        q = self.Q(x).unflatten(-1, (-1, self.num_quantiles))
+        q = pass_through(x, self, "Q").unflatten(-1, (-1, self.num_quantiles))
         tau = (torch.arange(self.num_quantiles, device=q.device, dtype=q.dtype) + 0.5) / self.num_quantiles
         return {"logit": q.mean(-1), "q": q, "tau": tau.view(1, -1, 1).repeat(len(q), 1, 1)}
 
@@ -458,8 +461,8 @@ class QuantileHead(RandomModule):
     def _values(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the values [T, B, N] at fractions [T, B, 1]."""
         multiples = torch.arange(1, self.quantile_embedding_size + 1, device=x.device, dtype=x.dtype)
-        embedding = torch.relu(self.iqn_fc(torch.cos(math.pi * multiples * tau)))
-        values: Tensor = self.Q((x * embedding).flatten(0, 1)).unflatten(0, tau.shape[:2])
+        embedding = torch.relu(pass_through(torch.cos(math.pi * multiples * tau), self, "iqn_fc"))
+        values: Tensor = pass_through((x * embedding).flatten(0, 1), self, "Q").unflatten(0, tau.shape[:2])
         return values
 
 
@@ -506,7 +509,7 @@ class FQFHead(nn.Module):
         self.quantiles_proposal = nn.Sequential(proposal, nn.LogSoftmax(dim=1))
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        log_width = self.quantiles_proposal(x.detach())  # [B, T]
+        log_width = pass_through(x.detach(), self, "quantiles_proposal")  # [B, T]
         width = log_width.exp()
         quantiles = nn.functional.pad(width.cumsum(1), (1, 0))  # [B, T + 1]
         midpoints = ((quantiles[:, 1:] + quantiles[:, :-1]) / 2).detach()
@@ -524,9 +527,10 @@ class FQFHead(nn.Module):
 
     def _values(self, x: Tensor, fractions: Tensor) -> Tensor:
         """Return the values [B, T', N] at fractions [B, T']."""
-        embedding = self.fqf_fc(torch.cos(fractions.unsqueeze(-1) * self.sigma_pi))
-        values: Tensor = self.Q((x.unsqueeze(1) * embedding).flatten(0, 1)).unflatten(0, fractions.shape)
-        return values
+        embedding = pass_through(torch.cos(fractions.unsqueeze(-1) * self.sigma_pi), self, "fqf_fc")
+        values = pass_through((x.unsqueeze(1) * embedding).flatten(0, 1), self, "Q")
+        by_sample: Tensor = values.unflatten(0, fractions.shape)
+        return by_sample
 
 
 class BranchingHead(nn.Module):
@@ -563,8 +567,8 @@ class BranchingHead(nn.Module):
         )
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        advantage = torch.stack([branch(x) for branch in self.branches], -2)
-        return {"logit": advantage - advantage.mean(-1, keepdim=True) + self.V(x).unsqueeze(-2)}
+        advantage = torch.stack([pass_through(x, branch) for branch in self.branches], -2)
+        return {"logit": advantage - advantage.mean(-1, keepdim=True) + pass_through(x, self, "V").unsqueeze(-2)}
 
 
 head_cls_map.update(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import functools
 import inspect
 from collections.abc import Callable, Container, Mapping
 from typing import Any
@@ -83,7 +82,7 @@ def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn
     constructor = constructor_of(cfg)
     arguments = copy.deepcopy({key: value for key, value in cfg.items() if key not in ("type", "import_names")})
     parameters = inspect.signature(constructor).parameters
-    name = _name_of(constructor)
+    name = getattr(constructor, "__name__", type(constructor).__name__)
     if is_of_package(constructor):
         check_arguments(arguments, parameters)
         if arguments.get(NET_ARCH) is not None and takes_net_arch(parameters):
@@ -106,12 +105,6 @@ def create_model(cfg: Mapping[str, Any], *, optional: Container[str] = ()) -> nn
 
 class _UnknownArgument(ConfigError, TypeError):
     """Error of an unknown argument; also a TypeError, as Python raises it for such a call."""
-
-
-def _name_of(constructor: Any) -> str:
-    function = constructor.func if isinstance(constructor, functools.partial) else constructor
-    # A registered callable need not be a class or a function.
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:

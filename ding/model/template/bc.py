@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ding.model.common.encoder import (
     ConvEncoder,
@@ -18,9 +18,9 @@ from ding.model.common.encoder import (
     public_shape,
     vector_size,
 )
-from ding.model.common.head import RegressionHead, ReparameterizationHead
 from ding.model.template.q_learning import DQN
-from ding.model.template.qac import branch
+from ding.model.template.qac import ACTION_HEADS, action_head, action_output, branch, check_choice
+from ding.torch_utils.network.fast_modules import pass_through
 from ding.torch_utils.network.nn_module import Activation, as_activation
 from ding.utils.registry_factory import MODEL_REGISTRY
 
@@ -95,8 +95,7 @@ class ContinuousBC(nn.Module):
         norm_type: str | None = None,
     ) -> None:
         super().__init__()
-        if action_space not in ("regression", "reparameterization"):
-            raise AssertionError(f"action_space {action_space!r} is unknown; allowed: regression, reparameterization")
+        check_choice("action_space", action_space, ACTION_HEADS)
         width = vector_size(obs_shape)
         if width is None:
             raise ValueError(f"obs_shape {obs_shape!r} is not supported; observations are vectors")
@@ -105,18 +104,12 @@ class ContinuousBC(nn.Module):
         self._obs_shape = (width,)
         act, hidden = as_activation(activation), last_width(actor_head_hidden_size)
         options: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
-        size = action_size(action_shape)
-        head: nn.Module = (
-            RegressionHead(hidden, size, final_tanh=True, **options)
-            if action_space == "regression"
-            else ReparameterizationHead(hidden, size, sigma_type="conditioned", **options)
-        )
+        head = action_head(action_space, hidden, action_size(action_shape), **options)
         self.actor = branch(width, actor_head_hidden_size, act, head)
 
     def forward(self, inputs: Any) -> dict[str, Any]:
         """Return `{'action': [B, A]}`, or with 'reparameterization' `{'logit': [mu, sigma]}`, both [B, A]."""
-        output = self.actor(observations_of(inputs, self._obs_shape, self))
-        if self.action_space == "reparameterization":
-            return {"logit": [output["mu"], output["sigma"]]}
-        action: Tensor = output["pred"]
-        return {"action": action.unsqueeze(-1) if action.dim() == 1 else action}
+        output = action_output(pass_through(observations_of(inputs, self._obs_shape, self), self, "actor"))
+        if "action" in output and output["action"].dim() == 1:
+            output["action"] = output["action"].unsqueeze(-1)
+        return output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from ding.model.common.head import (
     RainbowHead,
     head_of,
 )
+from ding.torch_utils.network.fast_modules import pass_through
 from ding.torch_utils.network.nn_module import Activation, NoiseLinearLayer, as_activation, fc_block
 from ding.torch_utils.network.rnn import get_lstm
 from ding.utils.config_helper import ConfigError
@@ -41,43 +42,49 @@ from ding.utils.registry_factory import MODEL_REGISTRY
 
 
 class QNetwork(nn.Module):
-    """Base class of Q networks: an encoder, an optional projection, and a head.
+    """Base class of Q networks: an encoder, an optional projection, and a head of the class `_head_cls`.
 
     If `head_hidden_size` differs from the width of the encoder's output, a linear layer with activation, `projection`,
-    is inserted between encoder and head; if it is a list, layers of these widths.
+    is inserted between encoder and head; if it is a list, layers of these widths. For multi-discrete actions there is
+    a head for each part.
 
     Args:
-        make_head: creates the head, given the width of its input.
+        dropout: dropout probability in a vector encoder, in the projection and in the head.
+        head_kwargs: further arguments of the head.
     """
 
     projection: nn.Module | None
+    _head_cls: type[nn.Module]
     # The head's input is the embedding divided by this.
     _divisor: int = 1
 
     def __init__(
         self,
         obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
         encoder_hidden_size_list: Sequence[int] | None,
         head_hidden_size: Widths | None,
-        activation: nn.Module | None,
+        activation: Activation,
         norm_type: str | None,
-        make_head: Callable[[int], nn.Module],
         dropout: float | None = None,
         scale_ob: float | None = None,
+        **head_kwargs: Any,
     ) -> None:
         super().__init__()
-        self.encoder = build_encoder(
-            obs_shape, encoder_hidden_size_list, activation, norm_type, dropout, scale_ob=scale_ob
-        )
+        act = as_activation(activation)
+        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, dropout, scale_ob=scale_ob)
         embedding_size: Any = self.encoder.output_size
         hidden_size = embedding_size if head_hidden_size is None else head_hidden_size
         projection: nn.Module | None = None
         if isinstance(hidden_size, Sequence):
-            projection = FCEncoder(embedding_size, hidden_size, activation=activation, dropout=dropout)
+            projection = FCEncoder(embedding_size, hidden_size, activation=act, dropout=dropout)
         elif hidden_size != embedding_size:
-            projection = fc_block(embedding_size, hidden_size, activation=activation)
+            projection = fc_block(embedding_size, hidden_size, activation=act)
         self.register_module("projection", projection)
-        self.head = make_head(last_width(hidden_size))
+        head_kwargs |= {"activation": act, "norm_type": norm_type}
+        if dropout is not None:
+            head_kwargs["dropout"] = dropout
+        self.head = head_of(self._head_cls, last_width(hidden_size), as_shape(action_shape), **head_kwargs)
         self._obs_shape = as_obs_shape(obs_shape)
 
     def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
@@ -91,18 +98,15 @@ class QNetwork(nn.Module):
             ValueError: the observations do not have the shape of the model's config.
             KeyError: a dict lacks `observation`, or an entry of `obs_shape`.
         """
-        embedding = self.encoder(observations_of(x, self._obs_shape, self))
-        projection = self.projection
-        embedding = embedding if projection is None else projection(embedding)
-        output: dict[str, Any] = self.head(embedding if self._divisor == 1 else embedding / self._divisor)
+        is_plain = type(x) is Tensor and x.shape[1:] == self._obs_shape and x.is_floating_point()
+        observations = x if is_plain else observations_of(x, self._obs_shape, self)
+        output: dict[str, Any]
+        if self._divisor == 1:
+            output = pass_through(observations, self, "encoder", "projection", "head")
+        else:
+            embedding = pass_through(observations, self, "encoder", "projection")
+            output = pass_through(embedding / self._divisor, self, "head")
         return output if type(x) is Tensor else pass_mask(output, x)
-
-
-def _head_maker(
-    head_cls: type[nn.Module], action_shape: int | Sequence[int], **head_kwargs: Any
-) -> Callable[[int], nn.Module]:
-    """Return a function that creates a `head_cls` for an input width; for multi-discrete actions one per part."""
-    return lambda hidden_size: head_of(head_cls, hidden_size, as_shape(action_shape), **head_kwargs)
 
 
 @MODEL_REGISTRY.register("dqn")
@@ -148,25 +152,18 @@ class DQN(QNetwork):
         noise: bool = False,
         scale_ob: float | None = None,
     ) -> None:
-        act = as_activation(activation)
-        make_head = _head_maker(
-            DuelingHead if dueling else DiscreteHead,
-            action_shape,
-            layer_num=head_layer_num,
-            activation=act,
-            norm_type=norm_type,
-            dropout=dropout,
-            noise=noise,
-        )
+        self._head_cls = DuelingHead if dueling else DiscreteHead
         super().__init__(
             obs_shape,
+            action_shape,
             encoder_hidden_size_list,
             head_hidden_size,
-            act,
+            activation,
             norm_type,
-            make_head,
-            dropout=dropout,
-            scale_ob=scale_ob,
+            dropout,
+            scale_ob,
+            layer_num=head_layer_num,
+            noise=noise,
         )
         if init_bias is not None:
             _fill_last_bias(self.head, init_bias)
@@ -248,7 +245,7 @@ class DRQN(nn.Module):
         if inference:
             observation = observation.unsqueeze(0)
         steps, batch = observation.shape[:2]
-        embedding = self.encoder(observations_of(observation.flatten(0, 1), self._obs_shape, self))
+        embedding = pass_through(observations_of(observation.flatten(0, 1), self._obs_shape, self), self, "encoder")
         embedding = embedding.view(steps, batch, -1)
         # The sequence is split where a state is saved.
         saved, pieces, start = {}, [], 0
@@ -260,7 +257,7 @@ class DRQN(nn.Module):
             saved[stop] = state
         hidden = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
         features = hidden + embedding if self.res_link else hidden
-        output: dict[str, Any] = self.head(features.squeeze(0) if inference else features)
+        output: dict[str, Any] = pass_through(features.squeeze(0) if inference else features, self, "head")
         output["next_state"] = state
         pass_mask(output, x)
         if not inference:
@@ -292,6 +289,8 @@ class C51DQN(QNetwork):
         (torch.Size([3, 2]), torch.Size([3, 2, 51]))
     """
 
+    _head_cls: type[nn.Module] = DistributionHead
+
     def __init__(
         self,
         obs_shape: ObsShape,
@@ -306,23 +305,23 @@ class C51DQN(QNetwork):
         n_atom: int = 51,
         scale_ob: float | None = None,
     ) -> None:
-        act = as_activation(activation)
-        make_head = _head_maker(
-            DistributionHead,
+        super().__init__(
+            obs_shape,
             action_shape,
+            encoder_hidden_size_list,
+            head_hidden_size,
+            activation,
+            norm_type,
+            scale_ob=scale_ob,
             layer_num=head_layer_num,
-            activation=act,
-            norm_type=norm_type,
             n_atom=n_atom,
             v_min=v_min,
             v_max=v_max,
         )
-        sizes = encoder_hidden_size_list, head_hidden_size
-        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
 
 
 @MODEL_REGISTRY.register("rainbowdqn")
-class RainbowDQN(QNetwork):
+class RainbowDQN(C51DQN):
     """`C51DQN` with a `RainbowHead`, which is dueling and has noisy layers.
 
     Example:
@@ -331,33 +330,7 @@ class RainbowDQN(QNetwork):
         torch.Size([3, 2, 51])
     """
 
-    def __init__(
-        self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
-        head_hidden_size: Widths | None = None,
-        head_layer_num: int = 1,
-        activation: Activation = nn.ReLU,
-        norm_type: str | None = None,
-        v_min: float = -10,
-        v_max: float = 10,
-        n_atom: int = 51,
-        scale_ob: float | None = None,
-    ) -> None:
-        act = as_activation(activation)
-        make_head = _head_maker(
-            RainbowHead,
-            action_shape,
-            layer_num=head_layer_num,
-            activation=act,
-            norm_type=norm_type,
-            n_atom=n_atom,
-            v_min=v_min,
-            v_max=v_max,
-        )
-        sizes = encoder_hidden_size_list, head_hidden_size
-        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
+    _head_cls = RainbowHead
 
 
 @MODEL_REGISTRY.register("qrdqn")
@@ -372,6 +345,8 @@ class QRDQN(QNetwork):
         torch.Size([3, 2, 32])
     """
 
+    _head_cls = QRDQNHead
+
     def __init__(
         self,
         obs_shape: ObsShape,
@@ -384,17 +359,17 @@ class QRDQN(QNetwork):
         norm_type: str | None = None,
         scale_ob: float | None = None,
     ) -> None:
-        act = as_activation(activation)
-        make_head = _head_maker(
-            QRDQNHead,
+        super().__init__(
+            obs_shape,
             action_shape,
+            encoder_hidden_size_list,
+            head_hidden_size,
+            activation,
+            norm_type,
+            scale_ob=scale_ob,
             layer_num=head_layer_num,
-            activation=act,
-            norm_type=norm_type,
             num_quantiles=num_quantiles,
         )
-        sizes = encoder_hidden_size_list, head_hidden_size
-        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
 
 
 @MODEL_REGISTRY.register("iqn")
@@ -409,6 +384,8 @@ class IQN(QNetwork):
         torch.Size([32, 3, 2])
     """
 
+    _head_cls: type[nn.Module] = QuantileHead
+
     def __init__(
         self,
         obs_shape: ObsShape,
@@ -422,23 +399,23 @@ class IQN(QNetwork):
         norm_type: str | None = None,
         scale_ob: float | None = None,
     ) -> None:
-        act = as_activation(activation)
-        make_head = _head_maker(
-            QuantileHead,
+        super().__init__(
+            obs_shape,
             action_shape,
+            encoder_hidden_size_list,
+            head_hidden_size,
+            activation,
+            norm_type,
+            scale_ob=scale_ob,
             layer_num=head_layer_num,
-            activation=act,
-            norm_type=norm_type,
             num_quantiles=num_quantiles,
             quantile_embedding_size=quantile_embedding_size,
         )
-        sizes = encoder_hidden_size_list, head_hidden_size
-        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
 
 
 @MODEL_REGISTRY.register("fqf")
-class FQF(QNetwork):
-    """An encoder and an `FQFHead`: values at learned fractions; see `FQFHead` for what `forward` returns.
+class FQF(IQN):
+    """`IQN` with an `FQFHead`: values at learned fractions; see `FQFHead` for what `forward` returns.
 
     Example:
         >>> import torch
@@ -446,31 +423,7 @@ class FQF(QNetwork):
         torch.Size([3, 33])
     """
 
-    def __init__(
-        self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] | None = (128, 128, 64),
-        head_hidden_size: Widths | None = None,
-        head_layer_num: int = 1,
-        num_quantiles: int = 32,
-        quantile_embedding_size: int = 128,
-        activation: Activation = nn.ReLU,
-        norm_type: str | None = None,
-        scale_ob: float | None = None,
-    ) -> None:
-        act = as_activation(activation)
-        make_head = _head_maker(
-            FQFHead,
-            action_shape,
-            layer_num=head_layer_num,
-            activation=act,
-            norm_type=norm_type,
-            num_quantiles=num_quantiles,
-            quantile_embedding_size=quantile_embedding_size,
-        )
-        sizes = encoder_hidden_size_list, head_hidden_size
-        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
+    _head_cls = FQFHead
 
 
 @MODEL_REGISTRY.register("bdq")
@@ -495,6 +448,8 @@ class BDQ(QNetwork):
         torch.Size([3, 2, 5])
     """
 
+    _head_cls = BranchingHead
+
     def __init__(
         self,
         obs_shape: ObsShape,
@@ -514,23 +469,20 @@ class BDQ(QNetwork):
             raise ValueError(
                 f"num_branches = {num_branches} is not allowed; it must be a number of branches, 1 or more"
             )
-        act = as_activation(activation)
         self._divisor = branches + 1
-
-        def make_head(hidden_size: int) -> nn.Module:
-            return BranchingHead(
-                hidden_size,
-                branches,
-                action_bins_per_branch,
-                layer_num,
-                a_layer_num,
-                v_layer_num,
-                norm_type=norm_type,
-                activation=act,
-            )
-
-        sizes = encoder_hidden_size_list, head_hidden_size
-        super().__init__(obs_shape, *sizes, act, norm_type, make_head, scale_ob=scale_ob)
+        super().__init__(
+            obs_shape,
+            branches,
+            encoder_hidden_size_list,
+            head_hidden_size,
+            activation,
+            norm_type,
+            scale_ob=scale_ob,
+            action_bins_per_branch=action_bins_per_branch,
+            layer_num=layer_num,
+            a_layer_num=a_layer_num,
+            v_layer_num=v_layer_num,
+        )
         self.num_branches = branches
         self.action_bins_per_branch = action_bins_per_branch
 
@@ -556,6 +508,6 @@ class SQN(nn.Module):
 
     def forward(self, data: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of observations [B, *obs_shape]; an `action_mask` in a dict `data` is passed on."""
-        outputs = self.q0(data), self.q1(data)
+        outputs = pass_through(data, self, "q0"), pass_through(data, self, "q1")
         q_value = outputs[0]["logit"], outputs[1]["logit"]
         return {**outputs[0], "q_value": q_value, "logit": torch.min(*q_value)}

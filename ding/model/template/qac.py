@@ -26,17 +26,20 @@ from ding.model.common.encoder import (
     vector_size,
 )
 from ding.model.common.head import DiscreteHead, DistributionHead, RegressionHead, ReparameterizationHead
+from ding.torch_utils.network.fast_modules import pass_through
 from ding.torch_utils.network.nn_module import Activation, as_activation
 from ding.utils.data.nested import is_mapping
 from ding.utils.registry_factory import MODEL_REGISTRY
 
-ACTION_SPACES = ("regression", "reparameterization", "hybrid")
+# Deterministic actions in (-1, 1), or mean and deviation of a Gaussian.
+ACTION_HEADS = ("regression", "reparameterization")
+ACTION_SPACES = (*ACTION_HEADS, "hybrid")
 # Default layers of the encoder of dict observations.
 _DICT_SIZES = (128, 128, 64)
 
 
 class ActorAndCritic(nn.Module):
-    """A model with two forward modes: `compute_actor` and `compute_critic`."""
+    """A model whose forward modes are methods: `compute_actor`, `compute_critic` and others in `mode`."""
 
     mode = ["compute_actor", "compute_critic"]
 
@@ -46,6 +49,7 @@ class ActorAndCritic(nn.Module):
         Raises:
             AssertionError: the mode is unknown.
             ValueError: the observations do not have the shape of the model's config.
+            KeyError: a dict of observations lacks an entry.
         """
         if mode not in self.mode:
             raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
@@ -66,6 +70,8 @@ class QActorCritic(ActorAndCritic):
     actor_head: nn.Module
     # The attribute that is the critic's head.
     _critic_name: ClassVar[str] = "critic_head"
+    # Whether there is another head, `critic_v_head`, with the value of a state.
+    _has_value_head: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -91,22 +97,18 @@ class QActorCritic(ActorAndCritic):
         self.actor = nn.ModuleList([self.actor_encoder, self.actor_head])
         self.critic = nn.ModuleList([self.critic_encoder, critic_head])
 
-    @property
-    def _critics(self) -> int:
-        return 2 if self.twin_critic else 1
-
     def _actor_embedding(self, obs: Any) -> Tensor:
-        embedding: Tensor = self.actor_encoder(observations_of(obs, self._obs_shape, self))
+        embedding: Tensor = pass_through(observations_of(obs, self._obs_shape, self), self, "actor_encoder")
         return embedding
 
     def _critic_embedding(self, obs: Any) -> Tensor:
-        embedding: Tensor = self.critic_encoder(observations_of(obs, self._obs_shape, self))
+        embedding: Tensor = pass_through(observations_of(obs, self._obs_shape, self), self, "critic_encoder")
         return embedding
 
     def _q_value(self, x: Tensor, key: str) -> Any:
         """Return the entry `key` of the critic's output; for two critics, a list of both."""
         heads: Any = getattr(self, self._critic_name)
-        return [head(x)[key] for head in heads] if self.twin_critic else heads(x)[key]
+        return [pass_through(x, head)[key] for head in heads] if self.twin_critic else pass_through(x, heads)[key]
 
 
 def _make_encoder(
@@ -148,6 +150,24 @@ def branch(input_size: int, hidden_size: Widths, activation: nn.Module | None, h
         return nn.Sequential(FCEncoder(input_size, hidden_size, activation=activation), head)
     act = nn.Identity() if activation is None else activation
     return nn.Sequential(nn.Linear(input_size, hidden_size), act, head)
+
+
+def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise AssertionError if the argument `name` of a model has another value than those allowed."""
+    if value not in allowed:
+        raise AssertionError(f"{name} {value!r} is unknown; allowed: {', '.join(allowed)}")
+
+
+def action_head(action_space: str, width: int, action_width: int, **head_kwargs: Any) -> nn.Module:
+    """Return the head for one of `ACTION_HEADS`."""
+    if action_space == "regression":
+        return RegressionHead(width, action_width, final_tanh=True, **head_kwargs)
+    return ReparameterizationHead(width, action_width, sigma_type="conditioned", **head_kwargs)
+
+
+def action_output(output: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return what an `action_head` shows: `{'action': [B, A]}`, [B] with one dimension, or `{'logit': [mu, sigma]}`."""
+    return {"action": output["pred"]} if "pred" in output else {"logit": [output["mu"], output["sigma"]]}
 
 
 @MODEL_REGISTRY.register("continuous_qac")
@@ -197,18 +217,17 @@ class ContinuousQAC(QActorCritic):
         encoder_hidden_size_list: Sequence[int] | None = None,
         share_encoder: bool = False,
     ) -> None:
-        if action_space not in ACTION_SPACES:
-            raise AssertionError(f"action_space {action_space!r} is unknown; allowed: {', '.join(ACTION_SPACES)}")
+        check_choice("action_space", action_space, ACTION_SPACES)
         act = as_activation(activation)
         super().__init__(obs_shape, encoder_hidden_size_list, share_encoder, twin_critic, act, norm_type)
         self.action_space = action_space
         self.action_shape: Any = public_shape(action_shape)
         size = self.embedding_size
         actor_branch = partial(branch, size, actor_head_hidden_size, act)
-        actor_width, critic_width = last_width(actor_head_hidden_size), last_width(critic_head_hidden_size)
+        actor_width = last_width(actor_head_hidden_size)
         actor: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
         if action_space == "hybrid":
-            types, width = _hybrid_sizes(action_shape)
+            types, width = map(action_size, hybrid_shapes(action_shape))
             action_width = types + width
             actor_head: nn.Module = nn.ModuleList(
                 [
@@ -218,18 +237,18 @@ class ContinuousQAC(QActorCritic):
             )
         else:
             action_width = action_size(action_shape)
-            head: nn.Module = (
-                RegressionHead(actor_width, action_width, final_tanh=True, **actor)
-                if action_space == "regression"
-                else ReparameterizationHead(actor_width, action_width, sigma_type="conditioned", **actor)
+            actor_head = actor_branch(action_head(action_space, actor_width, action_width, **actor))
+
+        def value_head(width: int) -> nn.Sequential:
+            head = RegressionHead(
+                last_width(critic_head_hidden_size), 1, critic_head_layer_num, activation=act, norm_type=norm_type
             )
-            actor_head = actor_branch(head)
-        critic: dict[str, Any] = {"layer_num": critic_head_layer_num, "activation": act, "norm_type": norm_type}
-        critic_heads = [
-            branch(size + action_width, critic_head_hidden_size, act, RegressionHead(critic_width, 1, **critic))
-            for _ in range(self._critics)
-        ]
-        self._set_heads(actor_head, list(critic_heads))
+            return branch(width, critic_head_hidden_size, act, head)
+
+        self._set_heads(actor_head, [value_head(size + action_width) for _ in range(2 if twin_critic else 1)])
+        if self._has_value_head:
+            self.critic_v_head = value_head(size)
+            self.critic.append(self.critic_v_head)
 
     def compute_actor(self, obs: Any) -> dict[str, Any]:
         """Return the actor's output for observations [B, *obs_shape].
@@ -240,11 +259,9 @@ class ContinuousQAC(QActorCritic):
         embedding = self._actor_embedding(obs)
         if self.action_space == "hybrid":
             heads: Any = self.actor_head
-            return {"logit": heads[0](embedding)["logit"], "action_args": heads[1](embedding)["pred"]}
-        output = self.actor_head(embedding)
-        if self.action_space == "regression":
-            return {"action": output["pred"]}
-        return {"logit": [output["mu"], output["sigma"]]}
+            logit, args = pass_through(embedding, heads, "0"), pass_through(embedding, heads, "1")
+            return {"logit": logit["logit"], "action_args": args["pred"]}
+        return action_output(pass_through(embedding, self, "actor_head"))
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'q_value': [B]}` of `{'obs': ..., 'action': [B, A]}`; for two critics a list of two.
@@ -261,11 +278,6 @@ class ContinuousQAC(QActorCritic):
         if self.action_space == "hybrid":
             parts.insert(1, torch.softmax(inputs["logit"], -1))
         return {"q_value": self._q_value(torch.cat(parts, 1), "pred")}
-
-
-def _hybrid_sizes(action_shape: Any) -> tuple[int, int]:
-    kinds, args = hybrid_shapes(action_shape)
-    return action_size(kinds), action_size(args)
 
 
 def _with_earlier_names(signature: inspect.Signature) -> inspect.Signature:
@@ -372,7 +384,7 @@ class DiscreteQAC(QActorCritic):
             return branch(self.embedding_size, hidden_size, act, head)
 
         actor_head = make(actor_head_hidden_size, actor_head_layer_num)
-        critics = [make(critic_head_hidden_size, critic_head_layer_num) for _ in range(self._critics)]
+        critics = [make(critic_head_hidden_size, critic_head_layer_num) for _ in range(2 if twin_critic else 1)]
         self._set_heads(actor_head, critics)
 
     def compute_actor(self, inputs: Any) -> dict[str, Any]:
@@ -381,7 +393,7 @@ class DiscreteQAC(QActorCritic):
         `inputs` may also be a dict with `observation` and `action_mask` [B, N] (1 for a legal action); the mask is
         passed on.
         """
-        return pass_mask(self.actor_head(self._actor_embedding(inputs)), inputs)
+        return pass_mask(pass_through(self._actor_embedding(inputs), self, "actor_head"), inputs)
 
     def compute_critic(self, inputs: Any) -> dict[str, Any]:
         """Return `{'q_value': [B, N]}`; for two critics a list of two."""
@@ -405,46 +417,8 @@ class ContinuousQVAC(ContinuousQAC):
     """
 
     mode = ["compute_actor", "compute_critic", "compute_value"]
-    _critic_name: ClassVar[str] = "critic_q_head"
-
-    def __init__(
-        self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int] | Mapping[str, Any],
-        action_space: str,
-        twin_critic: bool = False,
-        actor_head_hidden_size: Widths = 64,
-        actor_head_layer_num: int = 1,
-        critic_head_hidden_size: Widths = 64,
-        critic_head_layer_num: int = 1,
-        activation: Activation = nn.ReLU,
-        norm_type: str | None = None,
-        encoder_hidden_size_list: Sequence[int] | None = None,
-        share_encoder: bool = False,
-    ) -> None:
-        super().__init__(
-            obs_shape,
-            action_shape,
-            action_space,
-            twin_critic,
-            actor_head_hidden_size,
-            actor_head_layer_num,
-            critic_head_hidden_size,
-            critic_head_layer_num,
-            activation,
-            norm_type,
-            encoder_hidden_size_list,
-            share_encoder,
-        )
-        act, width = as_activation(activation), critic_head_hidden_size
-        head = RegressionHead(
-            last_width(width), 1, layer_num=critic_head_layer_num, activation=act, norm_type=norm_type
-        )
-        self.critic_v_head = branch(self.embedding_size, width, act, head)
-        self.critic.append(self.critic_v_head)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        return super().load_state_dict(_renamed(state_dict), strict=strict, assign=assign)
+    _critic_name = "critic_q_head"
+    _has_value_head = True
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'q_value': [B], 'v_value': [B]}` of `{'obs', 'action'}`; for two critics, `q_value` is a list."""
@@ -452,20 +426,7 @@ class ContinuousQVAC(ContinuousQAC):
 
     def compute_value(self, obs: Any) -> dict[str, Any]:
         """Return `{'v_value': [B]}` of the observations [B, *obs_shape]."""
-        return {"v_value": self.critic_v_head(self._critic_embedding(obs))["pred"]}
-
-
-def _renamed(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state with the current names of the heads, which differ in earlier versions of this package."""
-    names = {"critic_head": "critic_q_head", "value_head": "critic_v_head"}
-    split = {key: key.partition(".") for key in state_dict}
-    return {
-        names.get(split[key][0], split[key][0]) + "".join(split[key][1:]): value for key, value in state_dict.items()
-    }
-
-
-DIST_ACTION_SPACES = ("regression", "reparameterization")
-CRITIC_HEAD_TYPES = ("categorical",)
+        return {"v_value": pass_through(self._critic_embedding(obs), self, "critic_v_head")["pred"]}
 
 
 @MODEL_REGISTRY.register("qac_dist")
@@ -513,8 +474,8 @@ class QACDIST(ActorAndCritic):
         n_atom: int = 51,
     ) -> None:
         super().__init__()
-        _check(action_space, "action_space", DIST_ACTION_SPACES)
-        _check(critic_head_type, "critic_head_type", CRITIC_HEAD_TYPES)
+        check_choice("action_space", action_space, ACTION_HEADS)
+        check_choice("critic_head_type", critic_head_type, ("categorical",))
         size, width = vector_size(obs_shape), action_size(action_shape)
         if size is None:
             raise RuntimeError(f"obs_shape {obs_shape!r} is not supported; it must be a number for vectors")
@@ -523,11 +484,6 @@ class QACDIST(ActorAndCritic):
         self.critic_head_type = critic_head_type
         self._obs_shape = (size,)
         actor: dict[str, Any] = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
-        make_head: Any = (
-            partial(RegressionHead, final_tanh=True)
-            if action_space == "regression"
-            else partial(ReparameterizationHead, sigma_type="conditioned")
-        )
         critic_head = DistributionHead(
             last_width(critic_head_hidden_size),
             1,
@@ -538,7 +494,7 @@ class QACDIST(ActorAndCritic):
             activation=act,
             norm_type=norm_type,
         )
-        actor_head = make_head(last_width(actor_head_hidden_size), width, **actor)
+        actor_head = action_head(action_space, last_width(actor_head_hidden_size), width, **actor)
         self.actor = branch(size, actor_head_hidden_size, act, actor_head)
         self.critic = branch(size + width, critic_head_hidden_size, act, critic_head)
 
@@ -548,10 +504,7 @@ class QACDIST(ActorAndCritic):
         'regression': `{'action': [B, A]}`, [B] with one dimension. 'reparameterization': `{'logit': [mu, sigma]}`, both
         [B, A].
         """
-        output = self.actor(observations_of(inputs, self._obs_shape, self))
-        if self.action_space == "regression":
-            return {"action": output["pred"]}
-        return {"logit": [output["mu"], output["sigma"]]}
+        return action_output(pass_through(observations_of(inputs, self._obs_shape, self), self, "actor"))
 
     def compute_critic(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'q_value': [B, 1], 'distribution': [B, 1, n_atom]}` of `{'obs': [B, obs_shape], 'action': [B, A]}`.
@@ -561,10 +514,5 @@ class QACDIST(ActorAndCritic):
         obs, action = observations_of(inputs["obs"], self._obs_shape, self), inputs["action"]
         if action.dim() == 1:
             action = action.unsqueeze(1)
-        output = self.critic(torch.cat([obs, action], 1))
+        output = pass_through(torch.cat([obs, action], 1), self, "critic")
         return {"q_value": output["logit"], "distribution": output["distribution"]}
-
-
-def _check(value: str, name: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise AssertionError(f"{name} {value!r} is unknown; allowed: {', '.join(allowed)}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributions import Categorical, Distribution
+from torch.distributions import Categorical
 
 from ding.model.common.encoder import (
     FCEncoder,
@@ -34,9 +33,10 @@ from ding.model.common.head import (
     head_of,
     independent_normal_dist,
 )
-from ding.model.template.qac import branch
+from ding.model.template.qac import ActorAndCritic, branch
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.torch_utils.data_helper import WIDE_INTEGERS
+from ding.torch_utils.network.fast_modules import pass_through
 from ding.torch_utils.network.nn_module import Activation, as_activation, fc_block
 from ding.utils.data.nested import is_mapping
 from ding.utils.registry_factory import MODEL_REGISTRY
@@ -48,8 +48,12 @@ def _check_action_space(space: str, *allowed: str) -> None:
 
 
 @MODEL_REGISTRY.register("vac")
-class VAC(nn.Module):
+class VAC(ActorAndCritic):
     """Encoders with an actor head (action distribution) and a critic head (state value).
+
+    Observations are [B, *obs_shape]; dict observations have the entries of `obs_shape`. They may also be a dict with
+    `observation` and `action_mask` [B, N] (1 for a legal action; see `mask_like` for multi-discrete ones); the mask is
+    passed on in the actor's output.
 
     Args:
         obs_shape: a number (or 1-D shape) for vector observations, (C, H, W) for images; a dict of shapes for dict
@@ -141,28 +145,17 @@ class VAC(nn.Module):
             self.actor_encoder = actor_encoder
             self.critic_encoder = critic_encoder
         self.critic_head = _value_head(critic_size, 1, critic_head_hidden_size, critic_head_layer_num, act, norm_type)
-        heads = ActorHeads(actor_size, actor_head_hidden_size, actor_head_layer_num, act, norm_type)
         gaussian = {"sigma_type": sigma_type, "fixed_sigma_value": fixed_sigma_value, "bound_type": bound_type}
-        self.actor_head = heads.build(action_space, action_shape, gaussian)
+        options = {"layer_num": actor_head_layer_num, "activation": act, "norm_type": norm_type}
+        self.actor_head = _actor_head(
+            action_space, action_shape, actor_size, actor_head_hidden_size, gaussian, **options
+        )
         self.actor = nn.ModuleList([actor_encoder, self.actor_head])
         self.critic = nn.ModuleList([critic_encoder, self.critic_head])
 
     def forward(self, x: Tensor | Mapping[str, Any], mode: str) -> dict[str, Any]:
-        """Call the method named `mode` with the observations `x` [B, *obs_shape].
-
-        Dict observations have the entries of `obs_shape`. `x` may also be a dict with `observation` and `action_mask`
-        [B, N] (1 for a legal action; see `mask_like` for multi-discrete ones); the mask is passed on in the actor's
-        output.
-
-        Raises:
-            AssertionError: the mode is unknown.
-            ValueError: the observations do not have the shape of the model's config.
-            KeyError: a dict lacks `observation`, or an entry of `obs_shape`.
-        """
-        if mode not in self.mode:
-            raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
-        output: dict[str, Any] = getattr(self, mode)(x)
-        return output
+        """Call the method named `mode` with the observations `x`; see `ActorAndCritic`."""
+        return super().forward(x, mode)
 
     def compute_actor(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'logit': ...}`.
@@ -174,16 +167,19 @@ class VAC(nn.Module):
 
     def compute_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'value': [B]}`."""
-        encoder = self.encoder if self.share_encoder else self.critic_encoder
-        return {"value": self.critic_head(encoder(self._observations(x)))["pred"]}
+        encoder = "encoder" if self.share_encoder else "critic_encoder"
+        return {"value": pass_through(self._observations(x), self, encoder, "critic_head")["pred"]}
 
     def compute_actor_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'logit': ..., 'value': [B]}`."""
         observations = self._observations(x)
         embedding = self._actor_embedding(observations)
         logit = self._logit(embedding)
-        value = self.critic_head(embedding if self.share_encoder else self.critic_encoder(observations))["pred"]
-        return self._with_mask({"logit": logit, "value": value}, x)
+        if self.share_encoder:
+            output = pass_through(embedding, self, "critic_head")
+        else:
+            output = pass_through(observations, self, "critic_encoder", "critic_head")
+        return self._with_mask({"logit": logit, "value": output["pred"]}, x)
 
     def _observations(self, x: Tensor | Mapping[str, Any]) -> Any:
         if self._has_own_encoder and not is_mapping(self._obs_shape):
@@ -193,14 +189,14 @@ class VAC(nn.Module):
         return observations_of(x, self._obs_shape, self)
 
     def _actor_embedding(self, observations: Any) -> Tensor:
-        embedding: Tensor = (self.encoder if self.share_encoder else self.actor_encoder)(observations)
+        embedding: Tensor = pass_through(observations, self, "encoder" if self.share_encoder else "actor_encoder")
         return embedding
 
     def _logit(self, embedding: Tensor) -> Any:
         if self.action_space == "hybrid":
-            heads: Any = self.actor_head
-            return {"action_type": heads[0](embedding)["logit"], "action_args": heads[1](embedding)}
-        output = self.actor_head(embedding)
+            kind, args = pass_through(embedding, self.actor_head, "0"), pass_through(embedding, self.actor_head, "1")
+            return {"action_type": kind["logit"], "action_args": args}
+        output = pass_through(embedding, self, "actor_head")
         return output["logit"] if self.action_space == "discrete" else output
 
     def _with_mask(self, output: dict[str, Any], x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
@@ -236,40 +232,32 @@ def _make_encoder(
     return encoder, output_size
 
 
-class ActorHeads:
-    """Factory of actor heads for embeddings of some width; a discrete head of another width gets a layer in between."""
+def _actor_head(
+    action_space: str, action_shape: Any, input_size: int, hidden_size: Widths, gaussian: dict[str, Any], **options: Any
+) -> nn.Module:
+    """Return the actor's head; a discrete one of another width than `input_size` gets a layer in between.
 
-    def __init__(
-        self, input_size: int, hidden_size: Widths, layer_num: int, activation: nn.Module | None, norm_type: str | None
-    ) -> None:
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.width = last_width(hidden_size)
-        self.activation = activation
-        self.kwargs: dict[str, Any] = {"layer_num": layer_num, "activation": activation, "norm_type": norm_type}
-
-    def build(self, action_space: str, action_shape: Any, gaussian: dict[str, Any]) -> nn.Module:
-        if action_space == "discrete":
-            return self._discrete(action_shape)
-        if action_space == "continuous":
-            return self._continuous(action_shape, gaussian)
-        kinds, args = hybrid_shapes(action_shape)
-        return nn.ModuleList([self._discrete(kinds), self._continuous(args, gaussian)])
-
-    def _discrete(self, action_shape: Any) -> nn.Module:
-        head = head_of(DiscreteHead, self.width, as_shape(action_shape), **self.kwargs)
-        if self.input_size == self.hidden_size:
+    Args:
+        gaussian: further arguments of a `ReparameterizationHead`.
+        options: `layer_num`, `activation` and `norm_type` of the heads.
+    """
+    if action_space == "hybrid":
+        spaces = zip(("discrete", "continuous"), hybrid_shapes(action_shape), strict=True)
+        heads = (_actor_head(space, shape, input_size, hidden_size, gaussian, **options) for space, shape in spaces)
+        return nn.ModuleList(heads)
+    width, act = last_width(hidden_size), options["activation"]
+    if action_space == "discrete":
+        head = head_of(DiscreteHead, width, as_shape(action_shape), **options)
+        if input_size == hidden_size:
             return head
-        if isinstance(self.hidden_size, Sequence):
-            return branch(self.input_size, self.hidden_size, self.activation, head)
-        return nn.Sequential(fc_block(self.input_size, self.width, activation=self.activation), head)
-
-    def _continuous(self, action_shape: Any, gaussian: dict[str, Any]) -> nn.Module:
-        shape = action_size(action_shape)
-        if isinstance(self.hidden_size, Sequence):
-            head = ReparameterizationHead(self.width, shape, **gaussian, **self.kwargs)
-            return branch(self.input_size, self.hidden_size, self.activation, head)
-        return ReparameterizationHead(self.input_size, shape, hidden_size=self.width, **gaussian, **self.kwargs)
+        if not isinstance(hidden_size, Sequence):
+            return nn.Sequential(fc_block(input_size, width, activation=act), head)
+    else:
+        size = action_size(action_shape)
+        if not isinstance(hidden_size, Sequence):
+            return ReparameterizationHead(input_size, size, hidden_size=width, **gaussian, **options)
+        head = ReparameterizationHead(width, size, **gaussian, **options)
+    return branch(input_size, hidden_size, act, head)
 
 
 def _value_head(
@@ -339,11 +327,11 @@ class ACER(VAC):
 
     def compute_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'q_value': [B, N]}`."""
-        return {"q_value": self.critic_head(self.critic_encoder(self._observations(x)))["pred"]}
+        return {"q_value": pass_through(self._observations(x), self, "critic_encoder", "critic_head")["pred"]}
 
 
 @MODEL_REGISTRY.register("ppg")
-class PPG(nn.Module):
+class PPG(ActorAndCritic):
     """A `VAC`, `actor_critic`, and `aux_critic`, a separate critic that starts as a copy of its critic.
 
     The arguments are those of `VAC`.
@@ -390,25 +378,13 @@ class PPG(nn.Module):
         )
         self.aux_critic = copy.deepcopy(self.actor_critic.critic)
 
-    def forward(self, inputs: Tensor | Mapping[str, Any], mode: str) -> dict[str, Any]:
-        """Call the method named `mode` with observations [B, *obs_shape]; see `VAC`.
-
-        Raises:
-            AssertionError: the mode is unknown.
-        """
-        if mode not in self.mode:
-            raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
-        output: dict[str, Any] = getattr(self, mode)(inputs)
-        return output
-
     def compute_actor(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'logit': ...}` of `actor_critic`."""
         return self.actor_critic.compute_actor(x)
 
     def compute_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'value': [B]}` of `aux_critic`."""
-        encoder, head = self.aux_critic
-        return {"value": head(encoder(self.actor_critic._observations(x)))["pred"]}
+        return {"value": pass_through(self.actor_critic._observations(x), self.aux_critic, "0", "1")["pred"]}
 
     def compute_actor_critic(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'logit': ..., 'value': [B]}` of `actor_critic`."""
@@ -461,8 +437,9 @@ class PG(nn.Module):
         self.action_space = action_space
         self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, act, norm_type, scale_ob=scale_ob)
         size: Any = self.encoder.output_size
-        heads = ActorHeads(size, size if head_hidden_size is None else head_hidden_size, head_layer_num, act, norm_type)
-        self.head = heads.build(action_space, action_shape, {"sigma_type": "independent"})
+        hidden_size = size if head_hidden_size is None else head_hidden_size
+        options = {"layer_num": head_layer_num, "activation": act, "norm_type": norm_type}
+        self.head = _actor_head(action_space, action_shape, size, hidden_size, {"sigma_type": "independent"}, **options)
 
     def forward(self, x: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'logit': ..., 'dist': ...}` for observations [B, *obs_shape].
@@ -478,37 +455,23 @@ class PG(nn.Module):
             ValueError: the observations do not have the shape of the model's config.
             KeyError: a dict lacks `observation`, or an entry of `obs_shape`.
         """
-        output: dict[str, Any] = self.head(self.encoder(observations_of(x, self._obs_shape, self)))
+        observations = observations_of(x, self._obs_shape, self)
+        output: dict[str, Any] = pass_through(observations, self, "encoder", "head")
         if self.action_space == "continuous":
             return {"logit": output, "dist": independent_normal_dist(output)}
         mask_logits(pass_mask(output, x))
-        output["dist"] = _categorical(output["logit"])
+        logit = output["logit"]
+        is_one = isinstance(logit, Tensor)
+        output["dist"] = Categorical(logits=logit) if is_one else [Categorical(logits=part) for part in logit]
         return output
 
 
-def _categorical(logit: Any) -> Distribution | list[Distribution]:
-    if isinstance(logit, Tensor):
-        return Categorical(logits=logit)
-    return [Categorical(logits=part) for part in logit]
-
-
-# Beginnings of earlier names of parameters, and what they are today.
-_LAYERS = {
-    "actor_head.0.": "actor_encoder.0.",
-    "actor_head.2.": "actor_head.",
-    "actor.1.0.": "actor.0.0.",
-    "actor.1.2.": "actor.1.",
-    "critic_head.0.": "critic_encoder.0.",
-    "critic_head.2.": "critic_head.",
-    "critic.1.0.": "critic.0.0.",
-    "critic.1.2.": "critic.1.",
-}
-_EARLIER = re.compile("|".join(f"^{re.escape(name)}" for name in _LAYERS))
-
-
 @MODEL_REGISTRY.register("mavac")
-class MAVAC(nn.Module):
+class MAVAC(ActorAndCritic):
     """The model of multi-agent PPO (https://arxiv.org/abs/2103.01955): A agents share one actor and one critic.
+
+    Its inputs are `agent_state` [B, A, *agent_obs_shape], `global_state` [B, A, *global_obs_shape] or
+    [B, *global_obs_shape], and optionally `action_mask` [B, A, N] (1 for a legal action), which is passed on.
 
     Args:
         agent_obs_shape: the width of an agent's own observation.
@@ -563,7 +526,6 @@ class MAVAC(nn.Module):
                 raise ValueError("encoder must be None or two nn.Modules, one for the actor and one for the critic")
             # First of all, for the order of the parameters.
             own = self.actor_encoder, self.critic_encoder = encoder
-        self._encodes_by_itself = encoder is None
         self.agent_num = agent_num
         self.action_space = action_space
         self.agent_obs_shape, self.global_obs_shape = public_shape(agent_obs_shape), public_shape(global_obs_shape)
@@ -590,31 +552,10 @@ class MAVAC(nn.Module):
         self.actor = nn.ModuleList([self.actor_encoder, self.actor_head])
         self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        state = _renamed(state_dict) if self._encodes_by_itself else state_dict
-        return super().load_state_dict(state, strict=strict, assign=assign)
-
-    def forward(self, inputs: Mapping[str, Any], mode: str) -> dict[str, Any]:
-        """Call the method named `mode`.
-
-        Args:
-            inputs: `agent_state` [B, A, *agent_obs_shape], `global_state` [B, A, *global_obs_shape] or
-                [B, *global_obs_shape], and optionally `action_mask` [B, A, N] (1 for a legal action), which is passed
-                on.
-
-        Raises:
-            AssertionError: the mode is unknown.
-            ValueError: the observations do not have the shapes of the model's config.
-            KeyError: an observation is missing.
-        """
-        if mode not in self.mode:
-            raise AssertionError(f"mode {mode!r} is unknown; allowed: {', '.join(self.mode)}")
-        output: dict[str, Any] = getattr(self, mode)(inputs)
-        return output
-
     def compute_actor(self, x: Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'logit': [B, A, N]}`; for continuous actions it is `{'mu', 'sigma'}`, each [B, A, action_shape]."""
-        output = self.actor_head(self.actor_encoder(observations_of(x["agent_state"], self._agent_obs_shape, self)))
+        observations = observations_of(x["agent_state"], self._agent_obs_shape, self)
+        output = pass_through(observations, self, "actor_encoder", "actor_head")
         if self.action_space == "continuous":
             return {"logit": output}
         return pass_mask({"logit": output["logit"]}, x)
@@ -622,7 +563,7 @@ class MAVAC(nn.Module):
     def compute_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
         """Return `{'value': [B, A]}`, or [B] if all agents share one global state."""
         state: Tensor = observations_of(x["global_state"], self._global_obs_shape, self)
-        return {"value": self.critic_head(self.critic_encoder(state))["pred"]}
+        return {"value": pass_through(state, self, "critic_encoder", "critic_head")["pred"]}
 
     def compute_actor_critic(self, x: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs of `compute_actor` and `compute_critic`."""
@@ -645,8 +586,3 @@ def _encoder_and_head(
     else:
         layers = [nn.Linear(width, size), act or nn.Identity()]
     return (nn.Sequential(*layers), head) if encoder is None else (encoder, nn.Sequential(*layers, head))
-
-
-def _renamed(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state with current names; in earlier versions of this package the layer was part of the head."""
-    return {_EARLIER.sub(lambda found: _LAYERS[found[0]], name): value for name, value in state_dict.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from types import NoneType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from ding.model.common.encoder import mask_like
 from ding.rl_utils.exploration import create_noise_generator
 from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.data_helper import get_tensor_data, zeros_like
+from ding.torch_utils.network.fast_modules import weights_of
 from ding.utils.action_mask import ACTION_MASK
 from ding.utils.config_helper import ConfigError, integer, number
 from ding.utils.data.nested import is_mapping, leaves
@@ -29,7 +30,12 @@ class IModelWrapper:
 
     A wrapper is neither an `nn.Module` nor callable: use `forward` and `reset`. All other attributes
     (`state_dict`, `parameters`, attributes of the model, ...) are looked up in the wrapped object.
+
+    Attributes:
+        _saved: the names of the attributes that are the wrapper's own state, see `SavedAttributes`.
     """
+
+    _saved: ClassVar[tuple[str, ...]] = ("_inner",)
 
     def __init__(self, model: nn.Module | IModelWrapper) -> None:
         self._model: Any = model
@@ -39,6 +45,11 @@ class IModelWrapper:
         if key == "_model" or (key.startswith("__") and key.endswith("__")):
             raise AttributeError(f"{type(self).__name__} has no attribute {key!r}")
         return getattr(self._model, key)
+
+    @property
+    def _inner(self) -> IModelWrapper | None:
+        """The wrapper inside this one, if any, whose state belongs to this one's."""
+        return self._model if isinstance(self._model, IModelWrapper) else None
 
     def unwrap(self) -> Any:
         """Return the model inside all wrappers."""
@@ -73,6 +84,8 @@ class IModelWrapper:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Forward through the wrapped object. A module is called, so that its hooks run."""
         model = self._model
+        if type(model) is BaseModelWrapper:  # it would only forward
+            model = model._model
         return model(*args, **kwargs) if isinstance(model, nn.Module) else model.forward(*args, **kwargs)
 
 
@@ -82,6 +95,8 @@ class BaseModelWrapper(IModelWrapper):
 
 class _SamplingWrapper(IModelWrapper):
     """Wrapper that samples actions, with a generator of its own."""
+
+    _saved = ("_rng",)
 
     def __init__(self, model: nn.Module | IModelWrapper) -> None:
         super().__init__(model)
@@ -159,45 +174,39 @@ def _multinomial(logit: Tensor, mask: Tensor | None, alpha: float, rng: np.rando
 
 
 def _explore(
-    greedy: Tensor, logit: Tensor, mask: Tensor | None, eps: float | Tensor, rng: np.random.Generator
+    logit: Tensor, mask: Tensor | None, eps: float | Tensor, rng: np.random.Generator, alpha: float | None = None
 ) -> Tensor:
-    """Replace each entry of `greedy` [*B], independently with probability `eps`, by a uniform legal action."""
+    """Return the index [*B] of the largest logit, or, with probability `eps`, of a uniform legal action.
+
+    With `alpha`, that of the largest logit is replaced by one sampled from softmax(logit / alpha).
+    """
+    if alpha is not None:
+        chosen = _multinomial(logit, mask, alpha, rng)
+    elif mask is None and logit.is_cpu and logit.dim() == 2 and logit.dtype is torch.float32:
+        # Same result as torch: with cold caches, one torch operation per round costs several times more.
+        chosen = torch.from_numpy(logit.numpy(force=True).argmax(-1))
+    else:
+        chosen = logit.argmax(-1)
     if mask is not None:
         _check_mask(mask)
     if isinstance(eps, Tensor):
-        eps = eps.to(greedy.device).view(-1, *[1] * (greedy.ndim - 1))
+        eps = eps.to(chosen.device).view(-1, *[1] * (chosen.ndim - 1))
     elif eps <= 0:
-        return greedy
-    elif mask is None and greedy.is_cpu and greedy.dim() == 1:  # a tenth of the time of three torch operations
-        coins = rng.random(len(greedy))
+        return chosen
+    elif mask is None and chosen.is_cpu and chosen.dim() == 1:  # a tenth of the time of three torch operations
+        coins = rng.random(len(chosen))
         explores = (coins < eps).nonzero()[0]
         if len(explores):
             # A coin is uniform in [0, eps), so it also selects the action; rounding cannot reach the number of them.
-            greedy.numpy()[explores] = coins[explores] / eps * logit.shape[-1]
-        return greedy
-    coin = draw_uniform(rng, greedy.shape, like=logit)
+            chosen.numpy()[explores] = coins[explores] / eps * logit.shape[-1]
+        return chosen
+    coin = draw_uniform(rng, chosen.shape, like=logit)
     legal = torch.ones_like(logit) if mask is None else mask != 0
-    return torch.where(coin < eps, draw_index(rng, legal), greedy)
-
-
-def _eps_greedy(logit: Tensor, mask: Tensor | None, eps: float | Tensor, rng: np.random.Generator) -> Tensor:
-    """Return the index [*B] of the largest logit, or, with probability `eps`, of a uniform legal one."""
-    if mask is None and logit.is_cpu and logit.dim() == 2 and logit.dtype is torch.float32:
-        # Same result as torch: with cold caches, one torch operation per round costs several times more.
-        greedy = torch.from_numpy(logit.numpy(force=True).argmax(-1))
-    else:
-        greedy = logit.argmax(-1)
-    return _explore(greedy, logit, mask, eps, rng)
+    return torch.where(coin < eps, draw_index(rng, legal), chosen)
 
 
 def _argmax(logit: Tensor, mask: Tensor | None) -> Tensor:
     return logit.argmax(-1)
-
-
-def _eps_multinomial(
-    logit: Tensor, mask: Tensor | None, alpha: float, eps: float | Tensor, rng: np.random.Generator
-) -> Tensor:
-    return _explore(_multinomial(logit, mask, alpha, rng), logit, mask, eps, rng)
 
 
 def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
@@ -232,7 +241,7 @@ class EpsGreedySampleWrapper(_LogitSampleWrapper):
     def forward(self, *args: Any, eps: float | Mapping[int, float], **kwargs: Any) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
-        return self._sample(output, _eps_greedy, rows, self._rng)
+        return self._sample(output, _explore, rows, self._rng)
 
 
 class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
@@ -243,7 +252,7 @@ class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
     ) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
-        return self._sample(output, _eps_multinomial, alpha, rows, self._rng)
+        return self._sample(output, _explore, rows, self._rng, alpha)
 
 
 def _gaussian(logit: Any, wrapper: IModelWrapper) -> tuple[Tensor, Tensor]:
@@ -353,6 +362,8 @@ class ActionNoiseWrapper(IModelWrapper):
         ConfigError: a range lacks `min` or `max`, or has a `min` above `max`.
     """
 
+    _saved = ("noise_generator",)
+
     def __init__(
         self,
         model: nn.Module | IModelWrapper,
@@ -415,6 +426,8 @@ class HiddenStateWrapper(IModelWrapper):
         {0: 1, 1: 2}
     """
 
+    _saved = ("_state",)
+
     def __init__(
         self,
         model: nn.Module | IModelWrapper,
@@ -424,7 +437,6 @@ class HiddenStateWrapper(IModelWrapper):
         stack_prev_state: bool = False,
     ) -> None:
         super().__init__(model)
-        self._state_num = state_num
         self._save_prev_state = save_prev_state
         self._init_fn = init_fn
         self._stack_prev_state = stack_prev_state
@@ -438,12 +450,10 @@ class HiddenStateWrapper(IModelWrapper):
         Only the states of `valid_id` (None: of `data_id`) are updated.
 
         Raises:
-            KeyError: an id is not in 0 .. state_num - 1.
-            AssertionError: the model returns a different number of states than it received, or `valid_id` is not in
-                `data_id`.
+            KeyError: an id is not in 0 .. state_num - 1, or one of `valid_id` not in `data_id`.
+            AssertionError: the model returns a different number of states than it received.
         """
         ids = list(self._state) if data_id is None else list(data_id)
-        self._check_ids(ids)
         before = [self._state[index] for index in ids]
         output: dict[str, Any] = super().forward({**data, "prev_state": before}, **kwargs)
         after = output.pop("next_state", None)
@@ -451,15 +461,11 @@ class HiddenStateWrapper(IModelWrapper):
             return output
         if len(after) != len(ids):
             raise AssertionError(f"the model returned {len(after)} next states for the {len(ids)} ids {ids}")
-        self._keep(ids, after, valid_id)
+        states = dict(zip(ids, after, strict=True))
+        self._state.update(states if valid_id is None else {index: states[index] for index in valid_id})
         if self._save_prev_state:
             output["prev_state"] = self._copies(before, zeros_like(after[0]))
         return output
-
-    def _check_ids(self, ids: list[int]) -> None:
-        if not self._state.keys() >= set(ids):
-            unknown = next(index for index in ids if index not in self._state)
-            raise KeyError(f"id {unknown} has no hidden state; state_num = {self._state_num} allows ids below that")
 
     def _copies(self, states: list[Any], zeros: Any) -> Any:
         """Copy the states, with `zeros` for None; see `stack_prev_state`."""
@@ -469,26 +475,14 @@ class HiddenStateWrapper(IModelWrapper):
             return {key: torch.stack(column).detach() for key, column in columns.items()}
         return [zeros if state is None else get_tensor_data(state) for state in states]
 
-    def _keep(self, ids: list[int], states: Any, valid_id: list[int] | None) -> None:
-        after = dict(zip(ids, states, strict=True))
-        if valid_id is not None:
-            if not after.keys() >= set(valid_id):
-                raise AssertionError(f"valid_id {valid_id} must be among data_id {ids}")
-            after = {index: after[index] for index in valid_id}
-        self._state.update(after)
-
     def reset(self, data_id: list[int] | None = None, state: list[Any] | None = None, **kwargs: Any) -> None:
         """Set the states of the ids in `data_id` (None: all) to `state`, or to initial ones.
 
         Raises:
-            AssertionError: `state` and the ids differ in length.
-            KeyError: an id is not in 0 .. state_num - 1.
+            ValueError: `state` and the ids differ in length.
         """
         ids = list(self._state) if data_id is None else list(data_id)
         states = [self._init_fn() for _ in ids] if state is None else list(state)
-        if len(states) != len(ids):
-            raise AssertionError(f"{len(states)} states do not fit the {len(ids)} ids {ids}")
-        self._check_ids(ids)
         self._state.update(zip(ids, states, strict=True))
         super().reset(data_id=data_id, **kwargs)
 
@@ -521,6 +515,8 @@ class TargetNetworkWrapper(IModelWrapper):
         >>> bool(target.bias == online.bias)
         True
     """
+
+    _saved = ("_update_count",)
 
     def __init__(self, model: nn.Module | IModelWrapper, update_type: str, update_kwargs: Mapping[str, Any]) -> None:
         super().__init__(model)
@@ -567,7 +563,11 @@ class TargetNetworkWrapper(IModelWrapper):
         weights = state_dict
         if not isinstance(weights, Mapping):
             module: nn.Module = weights.unwrap() if isinstance(weights, IModelWrapper) else weights
-            weights = module.state_dict() if is_copied else _weights_of(module)
+            if is_copied:
+                weights = module.state_dict()
+            else:
+                parameters, buffers = weights_of(module)
+                weights = {**parameters, **buffers}
         if is_copied:
             self.unwrap().load_state_dict(weights, strict=True)
         else:
@@ -577,8 +577,12 @@ class TargetNetworkWrapper(IModelWrapper):
     def _follow(self, online: Mapping[str, Tensor]) -> None:
         """Move the own parameters towards those in `online`, and copy its buffers."""
         theta = self._update_kwargs["theta"]
-        module: nn.Module = self.unwrap()
-        for name, own in module.named_parameters():
+        parameters, buffers = weights_of(self.unwrap())
+        moved = set()
+        for name, own in parameters.items():
+            if id(own) in moved:  # under another name
+                continue
+            moved.add(id(own))
             if name not in online:
                 raise KeyError(
                     f"target update: the online model has no weight {name!r}; what is changed later, such as by "
@@ -592,13 +596,9 @@ class TargetNetworkWrapper(IModelWrapper):
                 )
             is_alike = goal.dtype is own.dtype and goal.device == own.device
             own.lerp_(goal if is_alike else goal.to(own), theta)
-        for name, buffer in module.named_buffers():
+        for name, buffer in buffers.items():
             if name in online:
                 buffer.copy_(online[name])
-
-
-def _weights_of(module: nn.Module) -> dict[str, Tensor]:
-    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
 
 
 wrapper_name_map: dict[str, type[IModelWrapper]] = {

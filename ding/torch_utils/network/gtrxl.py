@@ -178,9 +178,6 @@ class GRUGatingUnit(nn.Module):
 class PositionalEmbedding(nn.Module):
     """Embedding of positions [N] by sines, then cosines, at geometric frequencies: [N, 1, embedding_dim].
 
-    Raises:
-        ValueError: `embedding_dim` is odd.
-
     Example:
         >>> PositionalEmbedding(2)(torch.tensor([0.0, 1.0]))
         tensor([[[0.0000, 1.0000]],
@@ -192,7 +189,6 @@ class PositionalEmbedding(nn.Module):
 
     def __init__(self, embedding_dim: int) -> None:
         super().__init__()
-        _check_even(embedding_dim)
         self.embedding_dim = embedding_dim
         self.register_buffer("inv_freq", 1 / 10000 ** (torch.arange(0.0, embedding_dim, 2.0) / embedding_dim))
 
@@ -231,30 +227,14 @@ class Memory:
         self.init(memory)
 
     def init(self, memory: Tensor | None = None) -> None:
-        """Set the contents to `memory` [layer_num + 1, M, B, E], or to zeros.
-
-        Raises:
-            ValueError: `memory` has another number of layers, length or width.
-        """
-        layers, length, width = self.layer_num + 1, self.memory_len, self.embedding_dim
+        """Set the contents to `memory` [layer_num + 1, M, B, E], or to zeros."""
         if memory is None:
-            memory = torch.zeros(layers, length, self.bs, width)
-        elif memory.dim() != 4 or (*memory.shape[:2], memory.shape[3]) != (layers, length, width):
-            raise ValueError(
-                f"a memory of shape {tuple(memory.shape)} does not fit; it must be (layer_num + 1, memory_len, B, "
-                f"embedding_dim) = ({layers}, {length}, B, {width})"
-            )
+            memory = torch.zeros(self.layer_num + 1, self.memory_len, self.bs, self.embedding_dim)
         self.bs = memory.shape[2]
         self.memory = memory
 
     def update(self, hidden_state: Sequence[Tensor]) -> Tensor:
-        """Append the hidden states [T, B, E] of each layer, without gradients, and return the last M of each layer.
-
-        Raises:
-            ValueError: there are not `layer_num` + 1 hidden states.
-        """
-        if len(hidden_state) != self.layer_num + 1:
-            raise ValueError(f"there are {len(hidden_state)} hidden states for layer_num + 1 = {self.layer_num + 1}")
+        """Append the hidden states [T, B, E] of each layer, without gradients, and return the last M of each layer."""
         states = torch.stack([state.detach() for state in hidden_state])
         joint = torch.cat([self.memory.to(states), states], dim=1)
         self.memory = joint[:, joint.shape[1] - self.memory_len :]
@@ -414,9 +394,6 @@ class GTrXL(nn.Module):
         gru_bias: the initial bias of the gates; the larger it is, the less a layer changes its input at first.
         use_embedding_layer: whether a linear layer with activation comes first; otherwise `input_dim` must be E.
 
-    Raises:
-        ValueError: `embedding_dim` is odd, or `input_dim` is not E although there is no embedding layer.
-
     Example:
         >>> model = GTrXL(input_dim=5, head_dim=4, embedding_dim=8, memory_len=3)
         >>> output = model(torch.rand(6, 2, 5))
@@ -440,11 +417,6 @@ class GTrXL(nn.Module):
         use_embedding_layer: bool = True,
     ) -> None:
         super().__init__()
-        _check_even(embedding_dim)
-        if not use_embedding_layer and input_dim != embedding_dim:
-            raise ValueError(
-                f"use_embedding_layer = False needs input_dim = {input_dim} to be embedding_dim = {embedding_dim}"
-            )
         act = as_activation(activation) or nn.Identity()
         self.head_num = head_num
         self.head_dim = head_dim
@@ -467,9 +439,6 @@ class GTrXL(nn.Module):
         """Fill the memory with zeros for `batch_size` samples, or with `state` [layer_num + 1, M, B, E].
 
         Without both, the next input gets a new memory of zeros.
-
-        Raises:
-            ValueError: `state` has another number of layers, length or width.
         """
         if batch_size is None and state is None:
             self.memory = None
@@ -520,8 +489,3 @@ class GTrXL(nn.Module):
         assert self.memory is not None
         self.memory.memory = self.memory.memory.to(x)
         return self.memory
-
-
-def _check_even(embedding_dim: int) -> None:
-    if embedding_dim % 2:
-        raise ValueError(f"embedding_dim = {embedding_dim} is not allowed; it must be even: half sines, half cosines")

@@ -85,42 +85,6 @@ class Square(nn.Module):
         return x * x
 
 
-class GLU(nn.Module):
-    """A linear layer gated by a context: layer2(x * sigmoid(layer1(context))).
-
-    See "Language Modeling with Gated Convolutional Networks", https://arxiv.org/abs/1612.08083.
-
-    Args:
-        input_dim: the width of `x`, [*, input_dim].
-        output_dim: the width of the result.
-        context_dim: the width of the context, [*, context_dim].
-        input_type: 'fc', or 'conv2d' for images [B, width, H, W] and 1x1 convolutions.
-
-    Raises:
-        ValueError: `input_type` is unknown.
-
-    Example:
-        >>> GLU(4, 3, context_dim=2)(torch.rand(5, 4), torch.rand(5, 2)).shape
-        torch.Size([5, 3])
-    """
-
-    def __init__(self, input_dim: int, output_dim: int, context_dim: int, input_type: str = "fc") -> None:
-        super().__init__()
-        self.layer1: nn.Module
-        self.layer2: nn.Module
-        if input_type == "fc":
-            self.layer1, self.layer2 = nn.Linear(context_dim, input_dim), nn.Linear(input_dim, output_dim)
-        elif input_type == "conv2d":
-            self.layer1 = nn.Conv2d(context_dim, input_dim, 1)
-            self.layer2 = nn.Conv2d(input_dim, output_dim, 1)
-        else:
-            raise ValueError(f"input_type {input_type!r} is unknown; allowed: 'fc' and 'conv2d'")
-
-    def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.layer2(x * torch.sigmoid(self.layer1(context)))
-        return out
-
-
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "leaky_relu": nn.LeakyReLU,
@@ -140,8 +104,6 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 def build_activation(activation: str, inplace: bool | None = None) -> Any:
     """Return a new activation module called `activation`; only 'relu' supports `inplace`.
 
-    For 'glu' the class `GLU` is returned, not a module, since it needs widths.
-
     Raises:
         KeyError: the name is unknown.
         AssertionError: `inplace` is given for another activation than 'relu'.
@@ -150,9 +112,7 @@ def build_activation(activation: str, inplace: bool | None = None) -> Any:
         >>> build_activation("relu", inplace=True)
         ReLU(inplace=True)
     """
-    if activation == "glu" and inplace is None:
-        return GLU
-    if activation not in ACTIVATIONS and activation != "glu":
+    if activation not in ACTIVATIONS:
         raise KeyError(f"unknown activation {activation!r}; known: {', '.join(ACTIVATIONS)}")
     if inplace is None:
         return ACTIVATIONS[activation]()
@@ -166,10 +126,7 @@ def as_activation(activation: Activation) -> nn.Module | None:
 
     Raises:
         KeyError: the name is unknown.
-        ValueError: the activation is 'glu', which needs a context that a layer does not have.
     """
-    if activation == "glu" or activation is GLU:
-        raise ValueError("activation 'glu' needs a context and cannot follow a layer; use build_activation('glu')")
     if is_reference(activation):
         activation = resolve_reference(str(activation), "activation")
     if isinstance(activation, str):
@@ -180,17 +137,6 @@ def as_activation(activation: Activation) -> nn.Module | None:
 
 # torch's layer, under the name that this package has always had for it.
 Flatten = nn.Flatten
-
-__all__ = [
-    "MLP",
-    "Flatten",
-    "NoiseLinearLayer",
-    "conv2d_block",
-    "fc_block",
-    "noise_block",
-    "one_hot",
-    "sequential_pack",
-]
 
 _PAD_LAYERS = {"reflect": nn.ReflectionPad2d, "replication": nn.ReplicationPad2d}
 
@@ -229,9 +175,8 @@ def fc_block(
     dropout_probability: float = 0.5,
 ) -> nn.Sequential:
     """Return a linear layer followed by normalisation, activation and dropout, as far as requested."""
-    tail = _after_linear(
-        out_channels, as_activation(activation), norm_type, dropout_probability if use_dropout else None
-    )
+    dropout = dropout_probability if use_dropout else None
+    tail = _after_linear(out_channels, as_activation(activation), norm_type, dropout)
     return sequential_pack([nn.Linear(in_channels, out_channels), *tail])
 
 
@@ -245,9 +190,8 @@ def noise_block(
     sigma0: float = 0.4,
 ) -> nn.Sequential:
     """Return an `fc_block` with a `NoiseLinearLayer` instead of the linear layer."""
-    tail = _after_linear(
-        out_channels, as_activation(activation), norm_type, dropout_probability if use_dropout else None
-    )
+    dropout = dropout_probability if use_dropout else None
+    tail = _after_linear(out_channels, as_activation(activation), norm_type, dropout)
     return sequential_pack([NoiseLinearLayer(in_channels, out_channels, sigma0=sigma0), *tail])
 
 
@@ -343,18 +287,11 @@ def MLP(
             norm_type if is_inner or output_norm else None,
             dropout if is_inner or output_activation else None,
         )
-    if last_linear_layer_init_zero:
-        _zero_last_linear(layers)
+    linear_layers = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    if last_linear_layer_init_zero and linear_layers:
+        for parameter in linear_layers[-1].parameters():
+            nn.init.zeros_(parameter)
     return nn.Sequential(*layers)
-
-
-def _zero_last_linear(layers: list[nn.Module]) -> None:
-    for layer in reversed(layers):
-        if isinstance(layer, nn.Linear):
-            nn.init.zeros_(layer.weight)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-            return
 
 
 def one_hot(val: torch.Tensor, num: int, num_first: bool = False) -> torch.Tensor:
@@ -371,8 +308,6 @@ def one_hot(val: torch.Tensor, num: int, num_first: bool = False) -> torch.Tenso
     """
     if not isinstance(val, torch.Tensor):
         raise AssertionError(f"one_hot needs a tensor, not {type(val).__name__}")
-    if val.numel() > 0 and (val.min() < 0 or val.max() >= num):
-        raise RuntimeError(f"one_hot: values in [{val.min()}, {val.max()}] do not fit into num = {num}")
     encoded = F.one_hot(val.long(), num).float()
     return encoded.movedim(-1, 0) if num_first else encoded
 
@@ -492,6 +427,7 @@ class NoiseLinearLayer(RandomModule):
         torch.Size([3, 2])
     """
 
+    _saved = ("enable_noise",)
     weight_eps: torch.Tensor
     bias_eps: torch.Tensor
 

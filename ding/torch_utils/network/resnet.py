@@ -134,14 +134,6 @@ class ResNet(nn.Module):
         layers: the number of blocks in each stage.
         num_classes: the width of the output.
         in_chans: the number of channels of the image.
-        zero_init_last_bn: whether the last norm of each block starts at zero.
-        stem_type: '' for a 7x7 convolution to 64 channels; 'deep' for three 3x3 convolutions to `stem_width`,
-            `stem_width` and twice as many channels; 'deep_tiered' for the same with three quarters in the first one.
-        stem_width: the number of channels of a deep stem.
-        replace_stem_pool: whether a convolution with norm replaces the max pooling of the stem.
-
-    Raises:
-        ValueError: `stem_type` is unknown.
 
     Example:
         >>> ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)(torch.rand(2, 3, 32, 32)).shape
@@ -149,26 +141,15 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self,
-        block: type[BasicBlock],
-        layers: Sequence[int],
-        num_classes: int = 1000,
-        in_chans: int = 3,
-        zero_init_last_bn: bool = True,
-        *,
-        stem_width: int = 64,
-        stem_type: str = "",
-        replace_stem_pool: bool = False,
+        self, block: type[BasicBlock], layers: Sequence[int], num_classes: int = 1000, in_chans: int = 3
     ) -> None:
         super().__init__()
         self.num_classes = num_classes
-        self.conv1, width = _stem(in_chans, stem_type, stem_width)
+        width = 64
+        self.conv1 = nn.Conv2d(in_chans, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.act1 = nn.ReLU(inplace=True)
-        self.maxpool: nn.Module = nn.MaxPool2d(3, stride=2, padding=1)
-        if replace_stem_pool:
-            pool = nn.Conv2d(width, width, 3, stride=2, padding=1, bias=False)
-            self.maxpool = nn.Sequential(pool, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         for stage, depth in enumerate(layers):
             channels, stride = 64 * 2**stage, 1 if stage == 0 else 2
             blocks = [block(width, channels, stride), *(block(channels, channels) for _ in range(depth - 1))]
@@ -176,13 +157,10 @@ class ResNet(nn.Module):
             width = channels
         self._stages = [f"layer{stage + 1}" for stage in range(len(layers))]
         self.fc = nn.Linear(width, num_classes)
-        self._init_weights(zero_init_last_bn)
-
-    def _init_weights(self, zero_init_last_bn: bool) -> None:
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif zero_init_last_bn and isinstance(module, BasicBlock):
+            elif isinstance(module, BasicBlock):
                 nn.init.zeros_(module.bn2.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -192,21 +170,6 @@ class ResNet(nn.Module):
             x = getattr(self, stage)(x)
         logits: torch.Tensor = self.fc(x.mean((2, 3)))
         return logits
-
-
-def _stem(in_chans: int, stem_type: str, width: int) -> tuple[nn.Module, int]:
-    """Return the first convolutions, and the number of channels of their output."""
-    if stem_type == "":
-        return nn.Conv2d(in_chans, 64, 7, stride=2, padding=3, bias=False), 64
-    if stem_type not in ("deep", "deep_tiered"):
-        raise ValueError(f"stem_type {stem_type!r} is unknown; allowed: '', 'deep' and 'deep_tiered'")
-    first = width if stem_type == "deep" else 3 * (width // 4)
-    layers: list[nn.Module] = []
-    for channels_in, channels, stride in ((in_chans, first, 2), (first, width, 1)):
-        layers.append(nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False))
-        layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True)]
-    layers.append(nn.Conv2d(width, 2 * width, 3, padding=1, bias=False))
-    return nn.Sequential(*layers), 2 * width
 
 
 def resnet18() -> ResNet:

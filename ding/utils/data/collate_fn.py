@@ -5,7 +5,7 @@ The type of the first sample determines how its key is collated, so that a batch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,21 +52,11 @@ def default_collate(batch: Any, cat_1dim: bool = True, ignore_prefix: list[str] 
     return _COLLATE[type(first)](batch, cat_1dim)
 
 
-def _collate_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool, ignore: tuple[str, ...]) -> dict[Any, Any]:
-    result: dict[Any, Any] = {}
-    key: Any = None
-    try:
-        for key, value in batch[0].items():
-            column = [sample[key] for sample in batch]
-            if isinstance(key, str) and key.startswith(ignore):
-                result[key] = column
-            else:
-                result[key] = _COLLATE[type(value)](column, cat_1dim)
-    except (TypeError, ValueError, RuntimeError) as error:
-        if type(error) not in (TypeError, ValueError, RuntimeError):
-            raise
-        raise type(error)(f"in {key!r}: {error}") from error
-    return result
+def _collate_dicts(
+    batch: Sequence[Mapping[Any, Any]], cat_1dim: bool, ignore: tuple[str, ...] = tuple(_KEEP_LIST_PREFIX)
+) -> dict[Any, Any]:
+    columns = {key: Column(_OBJECT, [sample[key] for sample in batch]) for key in batch[0]}
+    return collate_columns(columns, None, cat_1dim, ignore)
 
 
 def collate_columns(
@@ -134,10 +124,6 @@ def _collate_node(node: Node, cat_1dim: bool) -> Any:
     return type(node)(*parts) if is_namedtuple(type(node)) else parts
 
 
-def _collate_nested_dicts(batch: Sequence[Mapping[Any, Any]], cat_1dim: bool) -> dict[Any, Any]:
-    return _collate_dicts(batch, cat_1dim, tuple(_KEEP_LIST_PREFIX))
-
-
 def _collate_tensors(batch: Sequence[torch.Tensor], cat_1dim: bool) -> torch.Tensor:
     # cat also accepts longer items after a first one of shape (1,), but the result is not a batch.
     if cat_1dim and batch[0].shape == (1,):
@@ -196,7 +182,7 @@ _COLLATE: ByType = ByType(
     (np.generic, _collate_numpy_scalars),
     (float, _collate_floats),
     (int, _collate_integers),
-    (Mapping, _collate_nested_dicts),
+    (Mapping, _collate_dicts),
     (is_namedtuple, _collate_namedtuples),
     (Sequence, _collate_sequences),
     (is_treetensor, _collate_trees),
@@ -336,35 +322,19 @@ def diff_shape_collate(batch: Sequence[Any]) -> Any:
     Raises:
         TypeError: a sample is of an unknown type.
     """
-    if any(item is None for item in batch):
+    first = batch[0]
+    if any(item is None for item in batch) or isinstance(first, (str, bytes)):
         return batch
-    return _DIFF_SHAPE[type(batch[0])](batch)
-
-
-def _same_shape_or_list(collate: Callable[[Any, bool], torch.Tensor]) -> Callable[[Sequence[Any]], Any]:
-    def collate_same_shapes(batch: Sequence[Any]) -> Any:
-        shape = batch[0].shape
-        return collate(batch, False) if all(getattr(item, "shape", None) == shape for item in batch) else batch
-
-    return collate_same_shapes
-
-
-def _diff_shape_columns(batch: Sequence[Sequence[Any]]) -> list[Any]:
-    return [diff_shape_collate(list(column)) for column in zip(*batch)]  # noqa: B905 the shortest counts
-
-
-_DIFF_SHAPE: ByType = ByType(
-    "collate",
-    (torch.Tensor, _same_shape_or_list(_collate_tensors)),
-    (np.ndarray, _same_shape_or_list(_collate_arrays)),
-    ((str, bytes), lambda batch: batch),
-    (np.generic, lambda batch: _collate_numpy_scalars(batch, False)),
-    (float, lambda batch: _collate_floats(batch, False)),
-    (int, lambda batch: _collate_integers(batch, False)),
-    (Mapping, lambda batch: {key: diff_shape_collate([sample[key] for sample in batch]) for key in batch[0]}),
-    (is_namedtuple, lambda batch: type(batch[0])(*_diff_shape_columns(batch))),
-    (Sequence, _diff_shape_columns),
-)
+    if is_mapping(first):
+        return {key: diff_shape_collate([sample[key] for sample in batch]) for key in first}
+    if isinstance(first, Sequence):
+        columns = [diff_shape_collate(list(column)) for column in zip(*batch)]  # noqa: B905 the shortest counts
+        return type(first)(*columns) if is_namedtuple(type(first)) else columns
+    if isinstance(first, (torch.Tensor, np.ndarray)) and any(
+        getattr(item, "shape", None) != first.shape for item in batch
+    ):
+        return batch
+    return _COLLATE[type(first)](batch, False)
 
 
 def ttorch_collate(x: Sequence[Any], json: bool = False, cat_1dim: bool = True) -> Any:

@@ -1,17 +1,14 @@
-"""Asynchronous loading and collation of batches: a bounded queue, a pool of threads, and copies to a GPU."""
+"""Asynchronous loading and collation of batches: a bounded queue, and copies to a GPU."""
 
 from __future__ import annotations
 
 import logging
-import queue
 import sys
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -21,7 +18,6 @@ from ding.utils.data.nested import map_tensors
 from ding.utils.data.samples import table_of
 
 Source = Callable[[int], Any]
-_Job = tuple["Future[Any]", Callable[[], Any]]
 _JOIN_S = 5.0
 
 
@@ -89,7 +85,6 @@ class AsyncDataLoader(IDataLoader):
         chunk_size = 1 if chunk_size is None else chunk_size
         if chunk_size < 1 or batch_size % chunk_size:
             raise AssertionError(f"chunk_size = {chunk_size} is not allowed; it must divide batch_size = {batch_size}")
-        self._pool = pool = WorkerPool(num_workers, "dataloader_worker") if num_workers > 1 else None
         self._copier = copier = StreamCopier(device, to_device_fn) if "cuda" in device else None
         collate = collate_fn or default_collate
 
@@ -97,9 +92,9 @@ class AsyncDataLoader(IDataLoader):
             data = data_source(batch_size)
             is_in_columns = table_of(data) is not None  # access to an item would create all items
             if isinstance(data, (list, tuple)) and data and not is_in_columns and callable(data[0]):
-                starts = range(0, len(data), chunk_size)
-                chunks = [partial(_run_calls, data[start : start + chunk_size]) for start in starts]
-                done = _run_calls(chunks) if pool is None else pool.run(chunks)
+                chunks = [data[start : start + chunk_size] for start in range(0, len(data), chunk_size)]
+                with ThreadPoolExecutor(max(1, num_workers), "dataloader_worker") as pool:
+                    done = list(pool.map(_run, chunks) if num_workers > 1 else map(_run, chunks))
                 data = [sample for chunk in done for sample in chunk]
             batch = collate(data)
             return batch if copier is None else copier.move(batch)
@@ -114,13 +109,10 @@ class AsyncDataLoader(IDataLoader):
         return batch if self._copier is None else self._copier.hand_over(batch)
 
     def close(self) -> None:
-        """Stop loading and wait for the threads to end, at most a few seconds if one is stuck in user code.
+        """Stop loading and wait for the loading to end, at most a few seconds if it is stuck in user code.
 
         Further calls do nothing. A waiting `next` returns None.
         """
-        self._prefetcher.stop()
-        if self._pool is not None:
-            self._pool.close()
         self._prefetcher.close()
 
     def __del__(self) -> None:
@@ -129,22 +121,8 @@ class AsyncDataLoader(IDataLoader):
             self.close()
 
 
-def _run_calls(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+def _run(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return [call() for call in calls]
-
-
-def join_or_warn(*threads: threading.Thread) -> None:
-    """Wait a few seconds for daemon threads to end, and log a warning for each that is stuck in user code.
-
-    The calling thread, in which the garbage collector may run a finalizer, is skipped.
-    """
-    deadline = time.monotonic() + _JOIN_S
-    for thread in threads:
-        if thread is threading.current_thread():
-            continue
-        thread.join(max(0.0, deadline - time.monotonic()))
-        if thread.is_alive():
-            logging.getLogger("ding").warning("thread %s did not end within %g s of its close", thread.name, _JOIN_S)
 
 
 class Prefetcher:
@@ -206,17 +184,19 @@ class Prefetcher:
             assert self._error is not None
             raise self._error
 
-    def stop(self) -> None:
-        """Wake all waiting threads and stop, without waiting for the thread to end."""
+    def close(self) -> None:
+        """Wake all waiting threads, stop, and wait a few seconds for the thread to end; further calls do nothing."""
         with self._changed:
             self._closed = True
             self._items.clear()
             self._changed.notify_all()
-
-    def close(self) -> None:
-        """Stop and wait for the thread to end; further calls do nothing."""
-        self.stop()
-        join_or_warn(self._thread)
+        if self._thread is threading.current_thread():  # in which the garbage collector runs a finalizer
+            return
+        self._thread.join(_JOIN_S)
+        if self._thread.is_alive():
+            logging.getLogger("ding").warning(
+                "thread %s did not end within %g s of its close", self._thread.name, _JOIN_S
+            )
 
 
 class StreamCopier:
@@ -260,74 +240,3 @@ def _record(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
     if tensor.is_cuda:
         tensor.record_stream(stream)
     return tensor
-
-
-class WorkerPool:
-    """A pool of `size` daemon threads that run callables.
-
-    Unlike `concurrent.futures.ThreadPoolExecutor`, a stuck job does not block `close` or the exit of the interpreter.
-    """
-
-    def __init__(self, size: int, name: str) -> None:
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._pending: set[Future[Any]] = set()
-        self._lock = threading.RLock()  # reentrant: the garbage collector may close the pool from within run
-        self._closed = False
-        self._threads = [
-            threading.Thread(target=_work, args=(self._jobs,), name=f"{name}_{i}", daemon=True) for i in range(size)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def run(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run `jobs` and return their results in order, or raise the first error in this order and cancel later jobs.
-
-        Raises:
-            CancelledError: the pool is closed, or gets closed before the jobs end.
-        """
-        futures: list[Future[Any]] = [Future() for _ in jobs]
-        with self._lock:
-            if self._closed:
-                raise CancelledError("the pool is closed")
-            self._pending.update(futures)
-        try:
-            for future, job in zip(futures, jobs, strict=True):
-                self._jobs.put((future, job))
-            return [future.result() for future in futures]
-        finally:
-            for future in reversed(futures):  # backwards, so that no job starts while earlier ones are cancelled
-                future.cancel()
-            with self._lock:
-                self._pending.difference_update(futures)
-
-    def stop(self) -> None:
-        """Cancel waiting jobs, and end the threads after the running ones, without waiting for them."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            pending = list(self._pending)
-        for future in pending:
-            future.cancel()
-        for _ in self._threads:
-            self._jobs.put(None)
-
-    def close(self) -> None:
-        """Stop and wait for the threads to end; further calls do nothing."""
-        self.stop()
-        join_or_warn(*self._threads)
-
-
-def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
-    while True:
-        entry = jobs.get()
-        if entry is None:
-            return
-        future, job = entry
-        if not future.set_running_or_notify_cancel():
-            continue
-        try:
-            future.set_result(job())
-        except BaseException as error:  # raised by run
-            future.set_exception(error)
-        del entry, future, job  # free the job and its result while waiting for the next one

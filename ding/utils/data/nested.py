@@ -6,6 +6,7 @@ arrays. Functions that treat values by their type beyond that have a table of su
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -214,3 +215,8 @@ _PLAIN: ByType = ByType(
     (lambda kind: hasattr(kind, "tolist"), operator.methodcaller("tolist")),
     (object, lambda value: value),
 )
+
+
+def own_copy(item: Any) -> Any:
+    """Return a copy of an observation, reward or action that shares no memory with it."""
+    return item.copy() if type(item) is np.ndarray and not item.dtype.hasobject else copy.deepcopy(item)

@@ -57,15 +57,25 @@ class Column:
         rows: integers [N], the rows of `data` that are the values; None for all in order. Columns with the same `data`
             share rows: the `next_obs` of a sample is the `obs` of the next one.
         steps: whether an item is a list of L entries of type `kind`. Then `data` is [M, L, *shape].
+        frames: integers [M, C], the numbers of the frames that the values [C, ...] in `data` consist of. Frames with
+            the same number are equal, also those of other columns. None if unknown.
     """
 
-    __slots__ = ("data", "kind", "rows", "steps")
+    __slots__ = ("data", "frames", "kind", "rows", "steps")
 
-    def __init__(self, kind: Kind, data: Any, rows: RowNumbers | None = None, steps: bool = False) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        data: Any,
+        rows: RowNumbers | None = None,
+        steps: bool = False,
+        frames: RowNumbers | None = None,
+    ) -> None:
         self.kind = kind
         self.data = data
         self.rows = rows
         self.steps = steps
+        self.frames = frames
 
     def __len__(self) -> int:
         return len(self.data) if self.rows is None else len(self.rows)
@@ -81,10 +91,12 @@ class Column:
     def take(self, index: Index) -> Column:
         """Return the values at `index` (positions [K], or a slice), without copying arrays."""
         if self.rows is not None:
-            return Column(self.kind, self.data, self.rows[index], self.steps)
+            return Column(self.kind, self.data, self.rows[index], self.steps, self.frames)
         if not isinstance(index, slice):
-            return Column(self.kind, self.data, index, self.steps)
-        return Column(self.kind, self.data[index], None, self.steps)
+            return Column(self.kind, self.data, index, self.steps, self.frames)
+        return Column(
+            self.kind, self.data[index], None, self.steps, None if self.frames is None else self.frames[index]
+        )
 
     def items(self) -> list[Any]:
         """Return the values as a list of items of the type `kind`, which own their memory."""
@@ -122,7 +134,7 @@ class Column:
 
 
 def _tensor_items(values: np.ndarray) -> list[Any]:
-    return [torch.from_numpy(row) for row in _array_items(values)]
+    return list(map(torch.from_numpy, _array_items(values)))
 
 
 def _array_items(values: np.ndarray) -> list[Any]:
@@ -163,8 +175,11 @@ def node_items(node: Node) -> list[Any]:
 
 
 def _items_of(node: Node, rows_of_part: Callable[[Node], list[Any]]) -> list[Any]:
-    columns = [rows_of_part(part) for _, part in parts_of(node)]
-    return [rebuilt(node, row) for row in zip(*columns, strict=True)]
+    rows = zip(*(rows_of_part(part) for _, part in parts_of(node)), strict=True)
+    if is_mapping(node):  # a third of the cost of `rebuilt`
+        keys = tuple(node)
+        return [dict(zip(keys, row, strict=True)) for row in rows]
+    return [rebuilt(node, row) for row in rows]
 
 
 def node_rows(node: Node) -> list[Any]:
@@ -287,11 +302,13 @@ class Table:
             key: node.take(index) if type(node) is Column else map_node(lambda column: column.take(index), node)
             for key, node in self.columns.items()
         }
-        return Table(columns, chained=is_chained)
+        size = len(range(self._size)[index]) if isinstance(index, slice) else len(index)
+        return Table(columns, chained=is_chained, size=size)
 
     def with_columns(self, **columns: Node) -> Table:
         """Return the samples with these columns added or replaced."""
-        return Table({**self.columns, **columns}, chained=self.is_chained, lengths=self.lengths)
+        size = self._size if self.columns else None
+        return Table({**self.columns, **columns}, chained=self.is_chained, size=size, lengths=self.lengths)
 
     def without(self, *keys: str) -> Table:
         """Return the samples without the columns of these keys, if there are any."""
@@ -310,7 +327,7 @@ class Table:
         for column in columns_of(self.columns):
             if column.rows is not None:
                 rows_of.setdefault(id(column.data), []).append(column.rows)
-        gathered: dict[int, tuple[Any, IntArray]] = {}
+        gathered: dict[int, tuple[Any, IntArray, RowNumbers | None]] = {}
 
         def compact(column: Column) -> Column:
             if column.rows is None or len(rows_of[id(column.data)]) == 1 or column.kind is Kind.OBJECT:
@@ -322,8 +339,9 @@ class Table:
                     return column
                 new_rows = np.zeros(len(column.data), np.int64)
                 new_rows[kept] = np.arange(len(kept))
-                known = gathered[id(column.data)] = column.data.take(kept, axis=0), new_rows
-            return Column(column.kind, known[0], known[1][column.rows], column.steps)
+                frames = None if column.frames is None else column.frames[kept]
+                known = gathered[id(column.data)] = column.data.take(kept, axis=0), new_rows, frames
+            return Column(column.kind, known[0], known[1][column.rows], column.steps, known[2])
 
         return Table(map_node(compact, self.columns), chained=self.is_chained, lengths=self.lengths)
 
@@ -480,6 +498,18 @@ def part_of(items: Items, start: int, stop: int | None) -> Any:
     """Return `items[start:stop]` in the form of `items`, without creating items of a table."""
     table = table_of(items)
     return rows_of(items)[start:stop] if table is None else like(items, table.take(slice(start, stop)))
+
+
+def packed(items: Items) -> Table | None:
+    """Return a copy of `items` in columns like `Table.of`, with end flags that only some have filled in.
+
+    See `with_end_flags`.
+    """
+    table = Table.of(items)
+    if table is None and all(type(item) is dict and item for item in rows_of(items)):
+        parts = [Table.of(list(group)) for _, group in itertools.groupby(rows_of(items), dict.keys)]
+        table = Table.joined([part for part in parts if part is not None]) if parts else None
+    return table
 
 
 def items_at(items: Items, rows: IntArray) -> Items:
@@ -652,7 +682,7 @@ def _joined(parts: tuple[Column, ...], blocks: dict[tuple[int, ...], tuple[Any, 
     if len(key) == len(parts) and not [part for part in parts if part.rows is not None]:
         return Column(first.kind, data, None, first.steps)
     rows = [starts[id(part.data)] + (np.arange(len(part.data)) if part.rows is None else part.rows) for part in parts]
-    return Column(first.kind, data, np.concatenate(rows), first.steps)
+    return Column(first.kind, data, np.concatenate(rows), first.steps, parts[-1].frames if len(key) == 1 else None)
 
 
 # The flags for how an episode ended. Samples of envs that return only `done` do not have them.
@@ -662,8 +692,8 @@ END_FLAGS = ("terminated", "truncated")
 def with_end_flags(columns: Mapping[str, Node], flags: Iterable[str]) -> dict[str, Node]:
     """Return `columns` with missing `flags` added: an episode end without flags counts as a termination.
 
-    `truncated` defaults to False, `terminated` to `done` and not `truncated`. Samples without a numeric `done` stay
-    unchanged.
+    One that has only `terminated` or only `truncated`, which is false, counts as the other. Samples without a numeric
+    `done` stay unchanged.
     """
     done = columns.get("done")
     missing = [flag for flag in END_FLAGS if flag in flags and flag not in columns]
@@ -672,6 +702,7 @@ def with_end_flags(columns: Mapping[str, Node], flags: Iterable[str]) -> dict[st
     ended: npt.NDArray[np.bool_] = np.asarray(done.values(), np.bool_)
     axes = 1 + done.steps  # samples, and their steps
     ended = np.all(ended.reshape(*ended.shape[:axes], -1), axis=axes)
-    cut_off = columns["truncated"].values() if "truncated" in columns else np.zeros_like(ended)
-    filled = {"terminated": ended & ~np.asarray(cut_off, np.bool_), "truncated": np.zeros_like(ended)}
+    known = {flag: np.asarray(columns[flag].values(), np.bool_) for flag in END_FLAGS if flag in columns}
+    cut_off = known.get("truncated", ended & ~known["terminated"] if "terminated" in known else np.zeros_like(ended))
+    filled = {"terminated": ended & ~cut_off, "truncated": cut_off}
     return {**columns, **{flag: Column(Kind.BOOL, filled[flag], None, done.steps) for flag in missing}}

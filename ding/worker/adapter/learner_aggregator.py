@@ -52,13 +52,11 @@ class LearnerHandle:
     """A connected learner with a thread that sends its messages in order.
 
     Attributes:
-        is_batched: whether it accepts several batches in one message.
         is_lost: whether it is disconnected.
     """
 
-    def __init__(self, name: str, client: WorkerClient, resource: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, client: WorkerClient) -> None:
         self.name = name
-        self.is_batched = bool(resource.get("batched", False))
         self.is_lost = False
         self._client = client
         self._lock = threading.Lock()
@@ -143,7 +141,7 @@ class LearnerGroup:
 
     def _join(self, number: int, name: str, host: str, port: int, timeout_s: float) -> None:
         client, resource = connect(self._connector, str(name), host, int(port), timeout_s)
-        handle = LearnerHandle(str(name), client, resource)
+        handle = LearnerHandle(str(name), client)
         with self._lock:
             if not self._is_closed:
                 _, before = self._handles.get(handle.name, (0, None))
@@ -247,13 +245,10 @@ def merge_info(infos: Sequence[Any]) -> Any:
             return kind(itertools.chain.from_iterable(infos))
     if all(isinstance(info, Mapping) for info in infos):
         keys = dict.fromkeys(itertools.chain.from_iterable(infos))
-        return {key: _merge_entry(key, [info[key] for info in infos if key in info]) for key in keys}
+        values = {key: [info[key] for info in infos if key in info] for key in keys}
+        return {key: own[0] if key in _OF_THE_FIRST else merge_info(own) for key, own in values.items()}
     kinds = ", ".join(sorted({type(info).__name__ for info in infos}))
     raise TypeError(f"infos of the type {kinds} cannot be merged; they must all be scalars, lists, tuples or dicts")
-
-
-def _merge_entry(key: str, values: list[Any]) -> Any:
-    return values[0] if key in _OF_THE_FIRST else merge_info(values)
 
 
 _DONE = "learner_done"
@@ -266,6 +261,7 @@ class _Learner:
 
     Attributes:
         batch_size, capacity: the size and the number of batches that it requests.
+        takes_several: whether a message to it may have several batches.
         infos: its infos that the group has not reported yet.
         batches_done: the number of batches that it has read.
         silence_s: seconds without progress, as of the last request.
@@ -277,13 +273,19 @@ class _Learner:
         self.handle = handle
         self.batch_size = self.capacity = self.batches_done = 0
         self.silence_s = 0.0
+        self.takes_several = True
         self.infos: deque[dict[str, Any]] = deque()
         self.is_done = self.is_closed = False
 
     def take_demand(self, reply: Mapping[str, Any]) -> None:
         self.batch_size, self.capacity = reply["batch_size"], reply.get("batch_num", 1)
+        self.takes_several = "batch_num" in reply
         self.silence_s = float(reply.get("silence_s", 0.0))
         self.take_infos(reply)
+
+    def task_for(self, parts: Sequence[list[Any]]) -> Task:
+        """Return the task to train on its parts of the batches."""
+        return {"name": LEARNER_LEARN, **(pack_batches(parts) if self.takes_several else {"data": list(parts[0])})}
 
     def take_infos(self, reply: Mapping[str, Any]) -> None:
         infos = reply["infos"] if "infos" in reply else [reply["info"]] if "info" in reply else []
@@ -335,8 +337,6 @@ class GroupRun:
         for learner, reply in zip(asked, replies, strict=True):
             learner.take_demand(reply)
         requested = {"batch_size": sum(learner.batch_size for learner in self._learners)}
-        if not task.get("batched"):
-            return {**replies[0], **requested} if replies else {**self.ids, **requested}
         if any(learner.is_done for learner in self._learners):
             self._end([learner for learner in self._learners if not learner.is_done])
         first = replies[0] if replies else {}
@@ -352,26 +352,19 @@ class GroupRun:
     def _capacity(self) -> int:
         return min(learner.capacity for learner in self._learners)
 
-    @property
-    def _sizes(self) -> list[int]:
-        return [learner.batch_size for learner in self._learners]
-
     def learn(self, task: Task) -> dict[str, Any]:
         """Send each learner its part of each batch.
 
         Raises:
             ValueError: the number or the size of the batches differs from the request.
         """
-        if "batches" not in task:
-            parts = split(task["data"], self._sizes)
-            merged: dict[str, Any] = merge_info(self._ask([{**task, "data": part} for part in parts]))
-            return merged
         batches = unpack_batches(task)
         if len(batches) > self._capacity:
             raise ValueError(f"the learners requested {self._capacity} batches at most, but got {len(batches)}")
-        by_learner = zip(*(split(batch, self._sizes) for batch in batches), strict=True)
+        sizes = [learner.batch_size for learner in self._learners]
+        by_learner = zip(*(split(batch, sizes) for batch in batches), strict=True)
         more = {key: task[key] for key in (NORMALIZATION,) if key in task}
-        tasks = [{**_learn_task(t.handle, parts), **more} for t, parts in zip(self._learners, by_learner, strict=True)]
+        tasks = [{**t.task_for(parts), **more} for t, parts in zip(self._learners, by_learner, strict=True)]
         for learner, reply in zip(self._learners, self._ask(tasks), strict=True):
             learner.capacity -= len(batches)
             learner.take_infos(reply)
@@ -428,12 +421,6 @@ def _merged(infos: Sequence[dict[str, Any]], is_last: bool) -> dict[str, Any]:
     return {**merged, _DONE: True} if is_last else merged
 
 
-def _learn_task(handle: LearnerHandle, parts: Sequence[list[Any]]) -> Task:
-    if handle.is_batched:
-        return {"name": LEARNER_LEARN, "batched": True, **pack_batches(parts)}
-    return {"name": LEARNER_LEARN, "data": list(parts[0])}  # it requests one at a time
-
-
 # Seconds for a lost learner to reconnect when a task starts.
 REJOIN_S = 5.0
 _CLOSE_S = 5.0
@@ -482,10 +469,10 @@ class LearnerAggregator:
         ConfigError: a value is not allowed, or missing.
 
     Example:
-        >>> from ding.worker.learner.comm import LocalLearner
+        >>> from ding.worker.learner.comm.comm_learner import CommLearner
         >>> from ding.worker.transport.local_transport import LocalConnector
-        >>> paths = {"path_data": "example/data", "path_policy": "example/policy"}
-        >>> learners = [LocalLearner(EasyDict(paths)) for _ in range(2)]
+        >>> cfg = {"type": "local", "path_data": "example/data", "path_policy": "example/policy"}
+        >>> learners = [CommLearner(EasyDict(cfg)) for _ in range(2)]
         >>> [learner.start() for learner in learners]
         [None, None]
         >>> cfg = {"transport": "local", "learner": {str(i): (str(i), "", w.port) for i, w in enumerate(learners)}}
@@ -600,17 +587,13 @@ class LearnerAggregator:
             TaskFail: the task failed; its result has the learners' errors, if any.
         """
         handlers: dict[str, Handler] = {
-            RESOURCE: self._resource_task,
+            RESOURCE: lambda task: self.deal_with_get_resource(),
             LEARNER_START: self.deal_with_learner_start,
             LEARNER_GET_DATA: self.deal_with_get_data,
             LEARNER_LEARN: self.deal_with_learn,
             LEARNER_CLOSE: self.deal_with_learner_close,
         }
         return dispatch(task, handlers)
-
-    def _resource_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        batched = {"batched": True} if task.get("batched") else {}
-        return {**self.deal_with_get_resource(), **batched}
 
     def deal_with_get_resource(self) -> dict[str, Any]:
         """Return the number of connected learners as the number of GPUs."""

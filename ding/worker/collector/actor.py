@@ -12,9 +12,10 @@ from torch import nn
 
 from ding.torch_utils.data_helper import to_ndarray
 from ding.torch_utils.thread_count import model_of
-from ding.utils.batch_methods import batch_method
+from ding.utils.batch_methods import batch_method, is_idle
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.nested import all_finite, has_nan, is_finite, is_mapping, leaves
+from ding.utils.data.samples import Column, Kind
 from ding.utils.log_helper import in_one_line
 from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.env_round import Batch, PolicyOutput, StackedOutput, by_env, not_finite_name
@@ -30,31 +31,18 @@ class Actor(Protocol):
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
         """Return the output of the policy (see `by_env`), and the actions for the envs of `obs`, in order."""
 
+    @property
+    def is_stateless(self) -> bool:
+        """Whether `reset` does nothing for some of the envs, so that it acts in each round alike."""
+
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """Handle the end of the episodes of these envs, or of all."""
 
 
-def output_of(policy: Any, obs: Batch, obs_form: tuple[bool, bool], kwargs: Mapping[str, Any]) -> PolicyOutput:
-    """Return the output of a policy for a batch; if its forward is known to stack observations, pass them stacked.
-
-    Args:
-        obs_form: the arguments of `Batch.stacked_input`.
-        kwargs: further arguments of the policy's forward.
-    """
-    act = batch_method(policy.forward)
-    stacked = None if act is None else obs.stacked_input(*obs_form)
-    if act is None or stacked is None:
-        own = Batch.copied(obs.env_ids, obs.rows)  # a forward may write into what it is given; others store `obs`
-        output: Mapping[int, Any] = policy.forward(own.seen(*obs_form), **kwargs)
-        return output
-    columns = act(stacked, obs.env_ids, **kwargs)
-    if not isinstance(columns, dict):  # such as a bare tensor, of a model of the user's own
-        return dict(zip(obs.env_ids, split_output(columns), strict=True))
-    return StackedOutput(columns, obs.env_ids)
-
-
 class SoloActor:
     """One policy (a mode namedtuple, or any object with `forward` and `reset`) that acts in every env.
+
+    Whether its forward has a form on batches is looked up here, once.
 
     Args:
         policy: the policy that acts.
@@ -64,6 +52,7 @@ class SoloActor:
     Attributes:
         states: `{env_id: state}`, what a `StateActor` has to hand to the policy.
         ended: the envs whose end of an episode the policy has yet to be told of.
+        is_stateless: whether the policy acts on batches, and nothing that it keeps ends with an episode.
     """
 
     states: Mapping[int, Any] = {}
@@ -71,6 +60,8 @@ class SoloActor:
 
     def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         self._policy = policy
+        self._act_on_batch = None if policy is None else batch_method(policy.forward)
+        self.is_stateless = self._act_on_batch is not None and is_idle(policy.reset)
         self._obs_form = float_obs, keep_integers
 
     @property
@@ -78,7 +69,20 @@ class SoloActor:
         return model_of(self._policy)
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
-        output = output_of(self._policy, obs, self._obs_form, kwargs)
+        act, node, stacked = self._act_on_batch, obs.node, None
+        if act is not None:
+            is_plain = type(node) is Column and node.kind is Kind.ARRAY and not self._obs_form[0]
+            stacked = node.data if is_plain else obs.stacked_input(*self._obs_form)
+        output: PolicyOutput
+        if act is None or stacked is None:
+            own = Batch.copied(obs.env_ids, obs.rows)  # a forward may write into what it is given; others store `obs`
+            output = self._policy.forward(own.seen(*self._obs_form), **kwargs)
+        else:
+            columns = act(stacked, obs.env_ids, **kwargs)
+            if isinstance(columns, dict):
+                output = StackedOutput(columns, obs.env_ids)
+            else:  # such as a bare tensor, of a model of the user's own
+                output = dict(zip(obs.env_ids, split_output(columns), strict=True))
         return output, env_actions(output, obs.env_ids)
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
@@ -114,6 +118,7 @@ class StateActor(SavedAttributes, SoloActor):
 
     def __init__(self, policy: Any, float_obs: bool = False, keep_integers: bool = False) -> None:
         super().__init__(policy, float_obs, keep_integers)
+        self.is_stateless = False
         self.states, self.ended = {}, set()
 
     def act(self, obs: Batch, kwargs: Mapping[str, Any]) -> tuple[PolicyOutput, Sequence[Any]]:
@@ -121,9 +126,9 @@ class StateActor(SavedAttributes, SoloActor):
         resets = np.array([env_id in self.ended for env_id in obs.env_ids])
         self.ended.difference_update(obs.env_ids)
         state = None if all(s is None for s in states) else states
-        output = output_of(self._policy, obs, self._obs_form, {**kwargs, "reset": resets, "state": state})
+        output, actions = super().act(obs, {**kwargs, "reset": resets, "state": state})
         self.states.update((env_id, out["state"]) for env_id, out in by_env(output).items())
-        return output, env_actions(output, obs.env_ids)
+        return output, actions
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         self.ended.update(self.states if env_ids is None else env_ids)
@@ -139,20 +144,23 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
         FloatingPointError: the policy returned NaN as an action or a logit, or an infinite action.
         KeyError: it returned no action for an env.
     """
-    if isinstance(output, StackedOutput) and output.env_ids == env_ids:
-        for key, (is_fit, are_fit) in _FITS.items():
+    if type(output) is StackedOutput and output.env_ids == env_ids:
+        for key in _FITS:
             value = output.columns.get(key)
             if type(value) is torch.Tensor:  # numpy is faster for a few numbers
-                fits = not value.is_floating_point() or are_fit(value.float().numpy(force=True))
+                fits = True
+                if value.is_floating_point():
+                    array = value.float().numpy(force=True)
+                    fits = not np.count_nonzero(np.isnan(array)) if key == "logit" else all_finite(array)
             else:
-                fits = value is None or all(map(is_fit, leaves(value)))
+                fits = value is None or all(map(_FITS[key], leaves(value)))
             if not fits:
-                _refuse_rows(output.dicts(), key)
+                _refuse_rows(by_env(output), key)
         batch = output.columns.get("action")
         if type(batch) is torch.Tensor and batch.ndim > 0:
             actions: np.ndarray = batch.numpy(force=True).copy()
             return actions[:, None] if actions.ndim == 1 else actions
-        output = output.dicts()
+        output = by_env(output)
     else:
         output = by_env(output)
         for key in _FITS:
@@ -163,22 +171,19 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
     return [_own_array(_action_of(output[env_id], env_id)) for env_id in env_ids]
 
 
-# What a leaf, and an array of floats, of an entry has to be; the logits of illegal actions may be minus infinity.
-_FITS: Mapping[str, tuple[Callable[[Any], bool], Callable[[np.ndarray], bool]]] = {
-    "action": (is_finite, all_finite),
-    "logit": (lambda leaf: not has_nan(leaf), lambda array: not np.count_nonzero(np.isnan(array))),
-}
+# What a leaf of an entry has to be; the logits of illegal actions may be minus infinity.
+_FITS: Mapping[str, Callable[[Any], bool]] = {"action": is_finite, "logit": lambda leaf: not has_nan(leaf)}
 
 
 def _refuse_rows(output: Mapping[int, Any], key: str) -> None:
     for env_id, out in output.items():
         value = out.get(key) if is_mapping(out) else None
-        wrong = next((leaf for leaf in leaves(value) if not _FITS[key][0](leaf)), None)
+        wrong = next((leaf for leaf in leaves(value) if not _FITS[key](leaf)), None)
         if wrong is not None:
             raise FloatingPointError(
-                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {in_one_line(value)}; the "
-                "observation is finite, so look for NaN and infinities in the policy's parameters (lower the learning "
-                "rate, clip gradients) and for huge observations"
+                f"the policy returned {not_finite_name(wrong)} for env {env_id}: {key} = {in_one_line(value)}; look "
+                "for NaN and infinities in the policy's parameters (lower the learning rate, clip gradients) and in "
+                "observations passed to `predict`, and for huge observations"
             )
 
 

@@ -276,6 +276,7 @@ class CollectorActor:
     """The actor of a collector, which calls its `_policy_inference`."""
 
     model = None  # a worker has chosen its threads
+    is_stateless = False
 
     def __init__(self, collector: BaseParallelCollector) -> None:
         self._collector = collector

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from easydict import EasyDict
 
@@ -19,9 +18,15 @@ from ding.utils.object_state import SavedAttributes
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, get_rank, get_world_size
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor
-from ding.worker.collector.rollout import Rollout, RolloutListener
+from ding.worker.collector.rollout import Quota, Rollout, RolloutListener
 from ding.worker.collector.statistics import STATISTICS, EpisodeStatistics
-from ding.worker.collector.trajectory import INF, CachePool, TrajBuffer, to_tensor_transitions
+from ding.worker.collector.trajectory import (
+    INF,
+    CachePool,
+    TrajBuffer,
+    TrajectoryRecorder,
+    to_tensor_transitions,
+)
 from ding.worker.worker_log import WorkerLog
 
 __all__ = [
@@ -142,17 +147,6 @@ class SerialWorker(SavedAttributes):
                 f"{shown(_policy, str)}"
             )
 
-    @property
-    def _states(self) -> list[Any] | None:
-        """The latent states by env of a policy that is passed its own (Dreamer's contract); None for other policies."""
-        states = self._actor.states
-        return [states.get(env_id) for env_id in range(self._env_num)] if states else None
-
-    @property
-    def _resets(self) -> np.ndarray:
-        """A bool for each env: whether its next step begins an episode; an argument of such a policy."""
-        return np.array([env_id in self._actor.ended for env_id in range(self._env_num)])
-
     def _acting_policies(self) -> list[Any]:
         """Return the policies that act, one for each player."""
         return [self._policy]
@@ -205,11 +199,11 @@ LOGGED_COUNTS = (
 LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
 
 # The version of the states of collectors; it changes with their content.
-_FORMAT = 3
+_FORMAT = 4
 
 
-class Recorder(Protocol):
-    """The interface of a listener that counts env steps which the collector has not counted yet."""
+class Counter(Protocol):
+    """The interface of a listener that counts the env steps which the collector has not added to its totals yet."""
 
     steps: int
 
@@ -250,7 +244,9 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     _rollout: Rollout
     _statistics: EpisodeStatistics
-    _recorder: Recorder | None = None  # where steps count at once
+    _recorders: dict[int, TrajectoryRecorder]  # by player, of those whose data is collected
+    _counter: Counter | None = None  # None while there is no policy
+    _counts_at_once = True  # whether `envstep` changes with each step, not only after a collect
     _total_envstep_count = 0
 
     def __init__(
@@ -331,7 +327,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
             begins_episodes: whether the envs have been reset or replaced; otherwise their episodes continue.
         """
         self._read_policy()
-        uncounted = self._uncounted_steps() if self._is_prepared else 0
+        self._total_envstep_count = self.envstep  # with what the present counter has counted
         if not self._is_prepared or self._statistics.players != self._players:
             self._statistics = EpisodeStatistics(self._players, self._env_num)
         elif begins_episodes:
@@ -339,8 +335,6 @@ class SerialCollector(SerialWorker, ISerialCollector):
         actor, listeners = self._plugs(begins_episodes or not self._is_prepared)
         # The statistics come first: an episode that they reject ends for no listener.
         listeners = [self._statistics, *listeners]
-        if self._recorder is not None:
-            self._recorder.steps = uncounted
         if self._is_prepared and not begins_episodes:
             self._rollout.replace(actor, listeners)
             return
@@ -353,7 +347,33 @@ class SerialCollector(SerialWorker, ISerialCollector):
 
     @abstractmethod
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
-        """Build the actor and the listeners; the statistics exist already."""
+        """Build the actor and the listeners, among them recorders and counter; the statistics exist already."""
+
+    def _gather(
+        self,
+        quota: Quota,
+        train_iter: int,
+        policy_kwargs: Mapping[str, Any] | None,
+        limit: int | None = None,
+        is_logged: bool = True,
+    ) -> dict[int, list[Any]]:
+        """Collect until `quota` is filled, and return the data of each player, with a `limit` of so many episodes.
+
+        Without `is_logged` the finished episodes are left out of the logs.
+        """
+        for recorder in self._recorders.values():
+            recorder.collect_iter = train_iter
+        self._rollout.run(quota, policy_kwargs or {})
+        assert self._counter is not None
+        steps = self._counter.steps
+        data = {player: recorder.take(limit)[0] for player, recorder in self._recorders.items()}
+        self._counter.steps = 0
+        self._count(steps, sum(map(len, data.values())))
+        if is_logged:
+            self._output_log(train_iter)
+        else:
+            self._statistics.clear_summary()
+        return data
 
     def state_dict(self) -> dict[str, Any]:
         """Return counts, statistics and unfinished data between two collects, in plain values.
@@ -391,63 +411,22 @@ class SerialCollector(SerialWorker, ISerialCollector):
             problems += self._rollout.load_state_dict(state["rollout"])
         return problems + super().load_state_dict(state)
 
-    # --- unfinished data, under the names of DI-engine ---
-
-    @abstractmethod
-    def _fragments_under_way(self, env_id: int) -> Any:
-        """Return the transitions of this env that are not samples yet; for several players, a dict by player."""
-
     @property
     def _traj_buffer(self) -> dict[int, Any]:
-        """Copies of unfinished data, `{env_id: TrajBuffer}`; for several players `{env_id: {player: TrajBuffer}}`."""
-        return {env_id: self._fragments_under_way(env_id) for env_id in range(self._env_num)}
-
-    @property
-    def _obs_pool(self) -> CachePool:
-        """The observation that the policy acted on last, for each env in mid-episode."""
-        pool = CachePool("obs", self._env_num)
-        pool.update({env_id: obs for env_id, (obs, _, _, _) in self._rollout.under_way().items()})
-        return pool
-
-    @property
-    def _policy_output_pool(self) -> CachePool:
-        """The policy's output for the observations of `_obs_pool`."""
-        pool = CachePool("policy_output", self._env_num)
-        pool.update({env_id: output for env_id, (_, output, _, _) in self._rollout.under_way().items()})
-        return pool
-
-    @property
-    def _env_info(self) -> dict[int, dict[str, Any]]:
-        """Seconds, steps and train samples of the running episode of each env."""
-        running = self._rollout.under_way()
-        infos = {}
-        for env_id in range(self._env_num):
-            _, _, steps, seconds = running.get(env_id, (None, None, 0, 0.0))
-            infos[env_id] = {"time": seconds, "step": steps, "train_sample": self._statistics.train_samples(env_id)}
-        return infos
-
-    @property
-    def _episode_info(self) -> list[dict[str, Any]]:
-        """The latest episodes that have ended since the last log output."""
-        return self._statistics.latest
-
-    def _reset_stat(self, env_id: int) -> None:
-        """Drop the unfinished data of this env."""
-        self._rollout.void(env_id)
+        """Copies of the transitions that are not samples yet, `{env_id: TrajBuffer}`, as DI-engine has it."""
+        return {env_id: self._recorders[0].under_way(env_id) for env_id in range(self._env_num)}
 
     @property
     def envstep(self) -> int:
         """Env steps so far, over all ranks; those of other ranks, and of `sample` collectors, count after a collect."""
-        return self._total_envstep_count + self._uncounted_steps()
+        counter = self._counter if self._counts_at_once else None
+        return self._total_envstep_count + (0 if counter is None else counter.steps)
 
     @envstep.setter
     def envstep(self, value: int) -> None:
-        self._total_envstep_count = value - self._uncounted_steps()
+        self._total_envstep_count += value - self.envstep
 
-    def _uncounted_steps(self) -> int:
-        return 0 if self._recorder is None else self._recorder.steps
-
-    def _count(self, steps: int, samples: int = 0) -> None:
+    def _count(self, steps: int, samples: int) -> None:
         """Add the steps and samples of a collect to the totals over all ranks."""
         episodes, seconds = self._statistics.take_finished()
         totals = self._sum_over_ranks(samples, steps, episodes, seconds)

@@ -140,12 +140,8 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
 
     @property
     def env(self) -> Any:
-        """The env manager; setting it is `reset_env`."""
+        """The env manager."""
         return self._env
-
-    @env.setter
-    def env(self, _env: Any) -> None:
-        self.reset_env(_env)
 
     @property
     def policy(self) -> Any:
@@ -201,14 +197,22 @@ class SerialEvaluator(SerialWorker, ISerialEvaluator):
         assert self._log is not None
         self._log.scalars(shown, train_iter=train_iter, envstep=envstep)
 
-    def _report_stop(self, result: Any) -> None:
-        assert self._log is not None
-        self._logger.info(
-            "the evaluation result %s has reached stop_value %s: training may stop; the evaluations are in %s/",
-            result,
-            self._stop_value,
-            self._log.path,
-        )
+    def _conclude(
+        self, result: Any, is_best: bool, is_enough: bool, save_ckpt_fn: SaveCheckpoint | None, train_iter: int
+    ) -> bool:
+        """Save a new best checkpoint; return whether training may stop, which it may not before the first iteration."""
+        if is_best and save_ckpt_fn is not None:
+            save_ckpt_fn("ckpt_best.pth.tar")
+        stop = is_enough and train_iter > 0
+        if stop:
+            assert self._log is not None
+            self._logger.info(
+                "the evaluation result %s has reached stop_value %s: training may stop; the evaluations are in %s/",
+                result,
+                self._stop_value,
+                self._log.path,
+            )
+        return stop
 
 
 class VectorEvalMonitor:
@@ -240,7 +244,7 @@ class VectorEvalMonitor:
             )
         self._env_num = env_num
         self._n_episode = n_episode
-        each, extra = divmod(n_episode, env_num)
+        each, extra = divmod(int(n_episode), env_num)  # a deque takes no number of numpy
         self._quota = {env_id: each + (env_id < extra) for env_id in range(env_num)}
         self._reward: dict[int, deque[Any]] = {env_id: deque(maxlen=n) for env_id, n in self._quota.items()}
         self._info: dict[int, deque[Any]] = {env_id: deque(maxlen=n) for env_id, n in self._quota.items()}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ding.utils.config_helper import ConfigError, Setting, boolean
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.env_round import Ended
 from ding.worker.collector.rollout import RolloutListener
-from ding.worker.collector.trajectory import INF, TrajectoryRecorder
+from ding.worker.collector.trajectory import INF
 
 FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are those of DI-engine
     rule=boolean,
@@ -78,20 +79,17 @@ def warn_short_fragments(cfg: Mapping[str, Any], n_sample: int | None, length: f
 
 
 def fragment_settings(
-    cfg: Mapping[str, Any],
-    policy_cfg: Mapping[str, Any],
-    n_sample: int | None,
-    is_infinite: bool,
-    unroll_len: int,
-    env_num: int,
+    cfg: Mapping[str, Any], policy_cfg: Mapping[str, Any], n_sample: int | None, unroll_len: int, env_num: int
 ) -> tuple[float, bool]:
     """Return the transitions of a trajectory piece, and the setting `fixed_rollout` of a collector of samples.
 
-    A piece has each env's share of `n_sample` transitions; infinitely many mean whole episodes.
+    A piece has each env's share of `n_sample` transitions; infinitely many, for a policy with `traj_len_inf`, mean
+    whole episodes.
 
     Raises:
         ConfigError: `fixed_rollout` is True, but the policy's fragments cannot be cut at any step.
     """
+    is_infinite = (policy_cfg.get("collect") or {}).get("traj_len_inf", policy_cfg.get("traj_len_inf", False))
     length = INF if n_sample is None or is_infinite else max(unroll_len, math.ceil(n_sample / env_num))
     warn_short_fragments(policy_cfg, n_sample, length, env_num)
     if not cfg.get("fixed_rollout", False):
@@ -109,21 +107,12 @@ def fragment_settings(
     return length, True
 
 
+@dataclass(frozen=True)
 class SampleQuota:
-    """The quota that steps every ready env until each of the recorders has made `n_sample` samples."""
+    """The quota that steps every ready env until `is_filled`, which is called once a round, returns True."""
 
-    def __init__(self, recorders: Sequence[TrajectoryRecorder], n_sample: int) -> None:
-        self._recorders = tuple(recorders)
-        self._n_sample = n_sample
-
-    def is_filled(self) -> bool:
-        for recorder in self._recorders:  # noqa: SIM110 (asked each round)
-            if not recorder.has(self._n_sample):
-                return False
-        return True
-
-    def choose(self, env_ids: list[int]) -> list[int]:
-        return env_ids
+    is_filled: Callable[[], bool]
+    choose: None = None
 
 
 class EpisodeQuota(RolloutListener):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from ding.envs.env_manager.block import (
     TERMINATED,
     TRUNCATED,
     BlockStep,
-    InfoColumns,
     end_code,
     is_done,
     stacked,
@@ -40,6 +38,7 @@ from ding.utils.log_helper import in_one_line
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
 
 
+@dataclass(eq=False)
 class Batch:
     """One field of the envs of a round, such as their observations.
 
@@ -48,35 +47,25 @@ class Batch:
         node: their items as columns, see `ding.utils.data.samples`.
     """
 
-    __slots__ = ("_players", "_rows", "env_ids", "node")
-
-    def __init__(self, env_ids: list[int], node: Node) -> None:
-        self.env_ids = env_ids
-        self.node = node
-        self._rows: list[Any] | None = None
-        self._players: dict[int, Batch] = {}
+    env_ids: list[int]
+    node: Node
 
     @classmethod
     def copied(cls, env_ids: list[int], items: Sequence[Any]) -> Batch:
         """Return a batch of copies of `items`, one for each of the envs `env_ids`."""
         return cls(env_ids, stacked(items))
 
-    @property
-    def stacked(self) -> Any:
-        """Arrays or tensors [E, *shape], in dicts where the items are dicts; None where items do not stack."""
-        return _stacked(self.node)
-
-    @property
+    @cached_property
     def rows(self) -> list[Any]:
         """The items one by one; arrays and tensors are views of the batch."""
-        if self._rows is None:
-            self._rows = node_rows(self.node)
-        return self._rows
+        return node_rows(self.node)
 
     def stacked_input(self, as_float: bool = False, keep_integers: bool = False) -> Any:
-        """Return `stacked` as a policy gets it: unchanged or, with `as_float`, as float32 tensors.
+        """Return arrays or tensors [E, *shape], in dicts if the items are dicts; None if the items do not stack.
 
-        With `keep_integers`, no integers are converted except bytes.
+        Args:
+            as_float: convert to float32 tensors, as some policies are given them.
+            keep_integers: with `as_float`, convert no integers except bytes.
         """
         stacked = _stacked(self.node)
         return stacked if stacked is None or not as_float else _converter(keep_integers)(stacked)
@@ -98,31 +87,23 @@ class Batch:
         return Batch(env_ids, map_node(lambda column: column.take(index).compact(), self.node))
 
     def of_player(self, player: int) -> Batch:
-        """Return one player's entries, where each item holds one for each player, by index; each call returns the same.
+        """Return one player's entries, where each item holds one for each player, by index.
 
         Raises:
             ValueError: an item holds nothing for this player.
         """
-        batch = self._players.get(player)
-        if batch is None:
-            batch = self._players[player] = Batch(self.env_ids, _player_node(self, player))
-        return batch
+        node = self.node
+        if type(node) is not Column:
+            if player in node if is_mapping(node) else player < len(node):
+                return Batch(self.env_ids, node[player])
+        elif node.kind is not Kind.OBJECT and node.data.ndim > 1 and player < node.data.shape[1]:
+            is_number = node.kind is Kind.ARRAY and not node.steps and node.data.ndim == 2
+            return Batch(self.env_ids, Column(Kind.SCALAR if is_number else node.kind, node.data[:, player]))
+        return Batch(self.env_ids, pack(entries_of(self.rows, player)))
 
 
-class Output(ABC):
-    """The outputs of policies in a round, in another form than a dict by env."""
-
-    @abstractmethod
-    def dicts(self) -> dict[int, Any]:
-        """Return the outputs by env; the dict is made anew at each call."""
-
-
-# The outputs of policies in a round: a dict by env, or another form of it.
-PolicyOutput = Mapping[int, Any] | Output
-
-
-@dataclass(frozen=True)
-class StackedOutput(Output):
+@dataclass(eq=False)
+class StackedOutput:
     """The output of a policy for a batch of envs, stacked.
 
     Attributes:
@@ -133,25 +114,27 @@ class StackedOutput(Output):
     columns: dict[str, Any]
     env_ids: list[int]
 
-    def dicts(self) -> dict[int, Any]:
-        return dict(zip(self.env_ids, split_output(self.columns), strict=True))
 
-
-@dataclass(frozen=True)
-class PlayerOutputs(Output):
+@dataclass(eq=False)
+class PlayerOutputs:
     """The outputs of the players' policies; that of an env is a list with one for each player, None if it rests."""
 
     players: Sequence[PolicyOutput]
 
-    def dicts(self) -> dict[int, Any]:
-        outputs = [by_env(output) for output in self.players]
-        env_ids = dict.fromkeys(env_id for output in outputs for env_id in output)
-        return {env_id: [output.get(env_id) for output in outputs] for env_id in env_ids}
+
+# The outputs of policies in a round: by env, or in another form, see `by_env`.
+PolicyOutput = Mapping[int, Any] | StackedOutput | PlayerOutputs
 
 
 def by_env(output: PolicyOutput) -> Mapping[int, Any]:
-    """Return the outputs as a mapping by env."""
-    return output.dicts() if isinstance(output, Output) else output
+    """Return the outputs by env; a dict made of another form is a new one at each call."""
+    if isinstance(output, StackedOutput):
+        return dict(zip(output.env_ids, split_output(output.columns), strict=True))
+    if isinstance(output, PlayerOutputs):
+        players = [by_env(of_player) for of_player in output.players]
+        env_ids = dict.fromkeys(env_id for of_player in players for env_id in of_player)
+        return {env_id: [of_player.get(env_id) for of_player in players] for env_id in env_ids}
+    return output
 
 
 class Steps:
@@ -162,10 +145,12 @@ class Steps:
         obs: the observations that the policy acted on.
         output: the policy's output, see `by_env`; it may hold further envs.
         next_obs: the observations that the envs returned.
+        continues: whether what envs showed in mid-episode is what their last steps have returned.
 
     Attributes:
+        active, returns: as those of `BlockStep`.
         env_ids, ids: the envs that stepped, as a list and as an array [E].
-        obs, output, next_obs: as given.
+        obs, output, next_obs, continues: as given.
         reward: what the envs returned, as columns.
         dones: the field `done` of the timesteps: an array [E] of bools, or a list of other values that envs use.
         infos: the field `info` of the timesteps.
@@ -174,11 +159,14 @@ class Steps:
         any_ends: whether any episode has ended.
     """
 
-    def __init__(self, step: BlockStep, obs: Batch, output: PolicyOutput, next_obs: Batch) -> None:
+    def __init__(
+        self, step: BlockStep, obs: Batch, output: PolicyOutput, next_obs: Batch, continues: bool = True
+    ) -> None:
         self._step = step
         self.env_ids, self.ids, self.ends, self.any_ends = step.env_ids, step.ids, step.ends, step.any_ends
         self.reward, self.dones, self.infos, self.codes = step.reward, step.dones, step.infos, step.codes
-        self.obs, self.output, self.next_obs = obs, output, next_obs
+        self.active = step.active
+        self.obs, self.output, self.next_obs, self.continues = obs, output, next_obs, continues
         self._player: int | None = None
 
     @property
@@ -222,7 +210,7 @@ class Steps:
         steps = copy.copy(self)
         env_ids = [self.env_ids[row] for row in rows]
         steps._step = self._step.of_rows(rows.tolist())
-        steps.env_ids, steps.ids, steps.ends = env_ids, self.ids[rows], self.ends[rows]
+        steps.env_ids, steps.ids, steps.ends, steps.active = env_ids, self.ids[rows], self.ends[rows], None
         steps.any_ends = bool(steps.ends.any())
         steps.obs, steps.next_obs = self.obs.of_envs(env_ids), self.next_obs.of_envs(env_ids)
         steps.reward, steps.codes = self.rewards.of_envs(env_ids).node, self.codes[rows]
@@ -246,56 +234,44 @@ class Steps:
 
     def timesteps(self) -> list[Any]:
         """Return the timesteps, with arrays that are copies; those of a player have the player's own fields."""
-        player, dones = self._player, self.dones
-        rows = zip(self.next_obs.rows, self.rewards.rows, self.infos, strict=True)
-        timesteps = self._step.timesteps()
+        player, dones, timesteps = self._player, self.dones, self._step.timesteps()
         if player is None:
-            if self.infos is self._step.infos:
-                return timesteps
-            return [step._replace(info=info) for step, (_, _, info) in zip(timesteps, rows, strict=True)]
-        own_dones = dones.tolist() if isinstance(dones, np.ndarray) else dones
-        return [
-            tuple.__new__(
-                type(step),
-                (obs, reward, done, info) + tuple(_field_of_player(field, player) for field in step[4:]),
-            )
-            for step, done, (obs, reward, info) in zip(timesteps, own_dones, rows, strict=True)
-        ]
+            return timesteps
+        dones = dones.tolist() if isinstance(dones, np.ndarray) else dones
+        rows = zip(timesteps, self.next_obs.rows, self.rewards.rows, dones, self.infos, strict=True)
+        own = []
+        for step, obs, reward, done, info in rows:
+            more = {name: _field_of_player(getattr(step, name), player) for name in step._fields[4:]}
+            own.append(step._replace(obs=obs, reward=reward, done=done, info=info, **more))
+        return own
 
 
-class Ended:
+class Ended(NamedTuple):
     """The episodes that ended in a round, P of them.
 
     Attributes:
-        env_ids: their envs.
+        last: the step of the round.
+        rows: an array [P] of their rows in it.
         ids, steps, seconds: arrays [P] of their envs, their numbers of steps, and their shares of the duration of the
             rounds that they took part in.
     """
 
-    __slots__ = ("_rows", "_step", "env_ids", "ids", "seconds", "steps")
-
-    def __init__(self, step: BlockStep, rows: IntArray, steps: IntArray, seconds: np.ndarray) -> None:
-        self._step, self._rows = step, rows
-        self.ids = step.ids[rows]
-        self.env_ids: list[int] = self.ids.tolist()
-        self.steps, self.seconds = steps, seconds
+    last: BlockStep
+    rows: IntArray
+    ids: IntArray
+    steps: IntArray
+    seconds: np.ndarray
 
     @property
-    def lengths(self) -> list[int]:
-        """Their numbers of steps."""
-        lengths: list[int] = self.steps.tolist()
-        return lengths
+    def env_ids(self) -> list[int]:
+        """Their envs."""
+        env_ids: list[int] = self.ids.tolist()
+        return env_ids
 
     @property
     def infos(self) -> list[Any]:
         """The infos of their last steps."""
-        return [self._step.infos[row] for row in self._rows.tolist()]
-
-    def column(self, key: str) -> np.ndarray | None:
-        """Return the entries `key` of the infos, an array [P]; None if infos are not columns or lack such numbers."""
-        infos = self._step.infos
-        values = infos.columns.get(key) if isinstance(infos, InfoColumns) else None
-        return values[self._rows] if isinstance(values, np.ndarray) and values.ndim == 1 else None
+        return list(map(self.last.infos.__getitem__, self.rows.tolist()))
 
 
 _OF_ALL_PLAYERS = (bool, np.generic, int, float, str, type(None))
@@ -329,17 +305,6 @@ def entries_of(items: Iterable[Any], player: int) -> list[Any]:
         ) from e
 
 
-def _player_node(batch: Batch, player: int) -> Node:
-    node = batch.node
-    if type(node) is not Column:
-        if player in node if is_mapping(node) else player < len(node):
-            return node[player]
-    elif node.kind is not Kind.OBJECT and node.data.ndim > 1 and player < node.data.shape[1]:
-        is_number = node.kind is Kind.ARRAY and not node.steps and node.data.ndim == 2
-        return Column(Kind.SCALAR if is_number else node.kind, node.data[:, player])
-    return pack(entries_of(batch.rows, player))
-
-
 def _converter(keep_integers: bool) -> Callable[[Any], Any]:
     return _float_tensors if keep_integers else partial(to_tensor, dtype=torch.float32)
 
@@ -360,30 +325,28 @@ def _tensor_rows(tensors: Any, count: int) -> list[Any]:
     return [rebuilt(tensors, row) for row in zip(*columns, strict=True)]
 
 
-def check_finite(what: str, node: Node, env_ids: Sequence[int], steps: IntArray) -> None:
+def check_finite(env_ids: Sequence[int], step_of: Callable[[int], int], obs: Node, reward: Node = None) -> None:
     """Check that all numbers are finite in float32; in an action mask minus infinity is allowed.
 
     Args:
-        what: names the node in the message.
-        steps: an array [env_num], the number of the step of each env's episode; 0 after a reset.
+        step_of: returns the number of the step of an env's episode; 0 after a reset.
 
     Raises:
         FloatingPointError: an item holds a NaN or an infinity.
     """
-    if type(node) is Column and node.kind is Kind.ARRAY:  # the usual case, without further calls
-        data = node.data
-        if data.dtype.kind in "iub":
-            return
-        if data.dtype == np.float32 and np.count_nonzero(np.isfinite(data)) == data.size:
-            return
-    found = next(filter(None, (_not_finite_in(column, path) for path, column in leaves_by_path(node))), None)
-    if found is not None:
-        row, path, leaf = found
-        env_id = env_ids[row]
-        raise FloatingPointError(
-            f"{what}{path} of env {env_id} holds {not_finite_name(leaf)} at step {steps[env_id]} of its episode: "
-            f"{in_one_line(node_rows(node)[row])}"
-        )
+    for what, node in (("the observation", obs), ("the reward", reward)):
+        if type(node) is Column and node.kind is Kind.ARRAY:  # the usual case, without further calls
+            data = node.data
+            if data.dtype.kind in "iub":
+                continue
+            if data.dtype == np.float32 and np.count_nonzero(np.isfinite(data)) == data.size:
+                continue
+        for row, path, leaf in () if node is None else _not_finite(node):
+            env_id = env_ids[row]
+            raise FloatingPointError(
+                f"{what}{path} of env {env_id} holds {not_finite_name(leaf)} at step {step_of(env_id)} of its episode: "
+                f"{in_one_line(node_rows(node)[row])}"
+            )
 
 
 def not_finite_name(leaf: Any) -> str:
@@ -391,24 +354,16 @@ def not_finite_name(leaf: Any) -> str:
     return "NaN" if has_nan(leaf) else "inf (float32 ends at 3.4e38)"
 
 
-def _not_finite_in(column: Column, path: str) -> tuple[int, str, Any] | None:
-    """Return (row, path within the item, leaf) of the first leaf that is not finite; None if there is none."""
-    is_array = column.kind is not Kind.OBJECT
-    if is_array and is_finite(column.data):
-        return None
-    for row, item in enumerate(column.data):
-        for at, leaf in leaves_by_path(item, path):
-            if not is_finite(leaf) and (has_nan(leaf) or not (at.endswith(_MASK) and _is_mask(leaf))):
-                return row, at, leaf
-    return None
-
-
-_MASK = "['action_mask']"
-
-
-def _is_mask(leaf: Any) -> bool:
-    """Return whether the infinities of a leaf are those of a mask that is added to logits."""
-    return bool((torch.as_tensor(leaf) < math.inf).all())
+def _not_finite(node: Node) -> Iterator[tuple[int, str, Any]]:
+    """Yield (row, path within the item, leaf) of the leaves that are not finite."""
+    for path, column in leaves_by_path(node):
+        if column.kind is not Kind.OBJECT and is_finite(column.data):
+            continue
+        for row, item in enumerate(column.data):
+            for at, leaf in leaves_by_path(item, path):
+                is_mask = at.endswith("['action_mask']")  # it may be added to logits
+                if not is_finite(leaf) and not (is_mask and bool((torch.as_tensor(leaf) < math.inf).all())):
+                    yield row, at, leaf
 
 
 def as_tensor(value: Any) -> Any:

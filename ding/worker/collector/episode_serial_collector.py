@@ -67,20 +67,17 @@ class EpisodeSerialCollector(SerialCollector):
         self._traj_len = INF
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
-        recorder = self._recorder = TrajectoryRecorder(
+        recorder = self._counter = TrajectoryRecorder(
             self._policy,
             self._env_num,
             self._traj_len,
             share_next_obs=not self._deepcopy_obs,
             make_samples=partial(episode_data, self._cfg, self._policy, env=self._env),
         )
-        self._trajectory_recorder = recorder
+        self._recorders = {0: recorder}
         left = () if begins_episodes else self._quota.playing
         self._quota = EpisodeQuota(lambda: len(recorder.pieces), left)
         return SoloActor(self._policy, self._transform_obs), [recorder, self._quota]
-
-    def _fragments_under_way(self, env_id: int) -> Any:
-        return self._trajectory_recorder.under_way(env_id)
 
     def collect(
         self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: dict[str, Any] | None = None
@@ -103,10 +100,5 @@ class EpisodeSerialCollector(SerialCollector):
             AssertionError: `n_episode` is below the number of envs.
         """
         n_episode = checked_n_episode(n_episode, self._default_n_episode, self._env_num)
-        self._trajectory_recorder.collect_iter = train_iter
         self._quota.begin(n_episode, self._rollout.restart)
-        self._rollout.run(self._quota, policy_kwargs or {})
-        episodes, steps = self._trajectory_recorder.take(n_episode)
-        self._count(steps)
-        self._output_log(train_iter)
-        return episodes
+        return self._gather(self._quota, train_iter, policy_kwargs, limit=n_episode)[0]

@@ -10,12 +10,10 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 from easydict import EasyDict
 
 from ding.torch_utils.data_helper import to_item
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number, one_of
-from ding.utils.data.nested import plain
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY
 from ding.utils.render_helper import fps
@@ -23,7 +21,7 @@ from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator, VectorEvalMonitor
 from ding.worker.collector.env_round import Ended, entry_of
 from ding.worker.collector.rollout import Rollout, RolloutListener
-from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, per, reported_return
+from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, episode_return, per
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,10 @@ class EpisodeRecorder(RolloutListener):
     """The recorder of an evaluation, which fills a `VectorEvalMonitor`; as a quota it steps envs that lack episodes.
 
     Args:
+        monitor: has a share of the episodes for each env.
+        env_num: number of envs.
         players: number of players, each with its own info; player 0 is judged. None if infos are not by player.
-        on_episode: called with the env, the return and the number of episodes so far when one has ended.
+        on_episode: called with the env and the return when an episode has ended.
 
     Attributes:
         lengths: steps of the episodes of each env.
@@ -65,7 +65,7 @@ class EpisodeRecorder(RolloutListener):
         monitor: VectorEvalMonitor,
         env_num: int,
         players: int | None = None,
-        on_episode: Callable[[int, Any, int], None] = lambda env_id, reward, number_played: None,
+        on_episode: Callable[[int, float], None] = lambda env_id, value: None,
     ) -> None:
         self.monitor = monitor
         self.lengths: dict[int, list[int]] = {env_id: [] for env_id in range(env_num)}
@@ -82,21 +82,28 @@ class EpisodeRecorder(RolloutListener):
         return env_ids if len(chosen) == len(env_ids) else chosen
 
     def on_ends(self, ended: Ended) -> None:
-        for env_id, info, steps in zip(ended.env_ids, ended.infos, ended.lengths, strict=True):
+        for env_id, info, steps in zip(ended.env_ids, ended.infos, ended.steps.tolist(), strict=True):
             of_players = [entry_of(info, player) for player in range(len(self.infos))]
             judged = of_players[0] if of_players else info
-            reward = reported_return(judged, env_id)
-            reported = {} if of_players else {"eval_episode_return": reward}
+            value = episode_return(judged, env_id)
+            reported = {} if of_players else {"eval_episode_return": judged["eval_episode_return"]}
             reported.update(judged.get("episode_info") or {})
             self.lengths[env_id].append(steps)
             if "is_success" in judged:
                 self.successes.append(bool(judged["is_success"]))
             if reported:
                 self.monitor.update_info(env_id, reported)
-            self.monitor.update_reward(env_id, _single(reward))
-            self._on_episode(env_id, reward, self.monitor.get_current_episode())
+            self.monitor.update_reward(env_id, value)
+            self._on_episode(env_id, value)
             for known, own in zip(self.infos, of_players, strict=True):
                 known.append(_items(own))
+
+    def result(self, train_iter: int, envstep: int, seconds: float) -> EvalRecord:
+        """Return the record of the evaluation, which took that long."""
+        returns = [float(value) for value in self.monitor.get_episode_return()]
+        lengths = [length for of_env in self.lengths.values() for length in of_env]
+        success_rate = float(np.mean(self.successes)) if self.successes else None
+        return EvalRecord(train_iter, envstep, returns, lengths, seconds, success_rate)
 
 
 def _items(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,13 +113,6 @@ def _items(info: Mapping[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(ValueError, TypeError):  # arrays of several elements, and foreign types
             items[key] = to_item(value)
     return items
-
-
-def _single(reward: Any) -> Any:
-    """Return a one-element array or tensor as a number; a vector-valued return as its mean."""
-    if isinstance(reward, torch.Tensor):
-        return reward.item() if reward.numel() == 1 else reward.float().mean().item()
-    return float(np.mean(reward))
 
 
 class EpisodeEvaluator(SerialEvaluator):
@@ -188,14 +188,15 @@ class EpisodeEvaluator(SerialEvaluator):
         if n_episode is None:
             raise AssertionError("eval needs n_episode: give it to eval(), or set env.n_evaluator_episode")
         monitor = VectorEvalMonitor(self._env_num, n_episode)
-        return EpisodeRecorder(monitor, self._env_num, players, self._finish_episode)
 
-    def _finish_episode(self, env_id: int, reward: Any, number_played: int) -> None:
+        def finish(env_id: int, value: float) -> None:
+            self._finish_episode(env_id, value, monitor.get_current_episode())
+
+        return EpisodeRecorder(monitor, self._env_num, players, finish)
+
+    def _finish_episode(self, env_id: int, value: float, number_played: int) -> None:
         self._logger.info(
-            "[EVALUATOR]env %d finish episode, return: %.4f, current episode: %d",
-            env_id,
-            float(np.mean(plain(reward))),
-            number_played,
+            "[EVALUATOR]env %d finish episode, return: %.4f, current episode: %d", env_id, value, number_played
         )
 
     def _play(
@@ -221,25 +222,20 @@ class EpisodeEvaluator(SerialEvaluator):
         self._reset_policies()
         listeners = [recorder, StepLimit(self._max_episode_steps), *listeners]
         Rollout(self._env, actor, listeners, info=self._logger.info).run(recorder, policy_kwargs, before_act)
-        seconds = perf_counter() - start
-        returns = [float(value) for value in recorder.monitor.get_episode_return()]
-        lengths = [length for env_lengths in recorder.lengths.values() for length in env_lengths]
-        successes = recorder.successes
-        success_rate = float(np.mean(successes)) if successes else None
-        self.last_eval = EvalRecord(train_iter, envstep, returns, lengths, seconds, success_rate)
-        episodes, steps = len(returns), sum(lengths)
+        self.last_eval = record = recorder.result(train_iter, envstep, perf_counter() - start)
+        episodes, steps = len(record.returns), sum(record.lengths)
         values = {
             "episode_count": episodes,
             "envstep_count": steps,
             "avg_envstep_per_episode": per(steps, episodes),
-            "evaluate_time": seconds,
-            "avg_envstep_per_sec": per(steps, seconds),
-            "avg_time_per_episode": per(seconds, episodes),
-            "reward_mean": float(np.mean(returns)),
-            "reward_std": float(np.std(returns)),
-            "reward_max": max(returns),
-            "reward_min": min(returns),
-            **({} if success_rate is None else {"success_rate": success_rate}),
+            "evaluate_time": record.seconds,
+            "avg_envstep_per_sec": per(steps, record.seconds),
+            "avg_time_per_episode": per(record.seconds, episodes),
+            "reward_mean": float(np.mean(record.returns)),
+            "reward_std": float(np.std(record.returns)),
+            "reward_max": max(record.returns),
+            "reward_min": min(record.returns),
+            **({} if record.success_rate is None else {"success_rate": record.success_rate}),
             **(recorder.monitor.get_episode_info() or {}),
         }
         self._report(values, train_iter, envstep)
@@ -253,13 +249,10 @@ class EpisodeEvaluator(SerialEvaluator):
                 "the mean return of an evaluation is NaN: no best checkpoint is saved and the stop value is not "
                 f"reached; look at info['eval_episode_return'] of the env; the returns are {self.last_eval.returns}"
             )
-        if mean_return > self._max_episode_return:
-            if save_ckpt_fn is not None:
-                save_ckpt_fn("ckpt_best.pth.tar")
+        is_best, is_enough = mean_return > self._max_episode_return, bool(mean_return >= self._stop_value)
+        stop = self._conclude(mean_return, is_best, is_enough, save_ckpt_fn, train_iter)
+        if is_best:
             self._max_episode_return = mean_return
-        stop = bool(mean_return >= self._stop_value and train_iter > 0)
-        if stop:
-            self._report_stop(mean_return)
         return stop
 
 
@@ -367,7 +360,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
             tag = f"{self._instance_name}_{self._render.mode}/"
             self._tb_logger.add_video(tag, monitor.get_video(), position, fps(self._env))
 
-    def _finish_episode(self, env_id: int, reward: Any, number_played: int) -> None:
+    def _finish_episode(self, env_id: int, value: float, number_played: int) -> None:
         if self._figure_path is not None:
             self._env.enable_save_figure(env_id, self._figure_path)
-        super()._finish_episode(env_id, reward, number_played)
+        super()._finish_episode(env_id, value, number_played)

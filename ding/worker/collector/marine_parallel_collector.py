@@ -11,7 +11,7 @@ from easydict import EasyDict
 from ding.utils.batch_methods import adapts_batch
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Rule, Setting, Settings
 from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
-from ding.worker.collector.actor import SoloActor, env_actions, output_of
+from ding.worker.collector.actor import SoloActor, env_actions
 from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, entries_of, entry_of
 from ding.worker.collector.players import PlayerRecorder
 from ding.worker.collector.statistics import episode_return, reported_return
@@ -264,7 +264,7 @@ class MarineParallelCollector(TaskCollector):
     def _act(self, obs: Batch) -> tuple[PolicyOutput, Sequence[Any]]:
         views = [obs] if self._eval_flag else [obs.of_player(player) for player in range(len(self._policy))]
         outputs = [
-            output_of(policy, view, (True, False), self._forward_kwargs)
+            SoloActor(policy, float_obs=True).act(view, self._forward_kwargs)[0]
             for policy, view in zip(self._policy, views, strict=True)
         ]
         return PlayerOutputs(outputs), list(joint_actions(outputs, obs.env_ids).values())

@@ -96,12 +96,8 @@ class MetricSerialEvaluator(SerialEvaluator):
 
     @property
     def env(self) -> Any:
-        """The pair (loader, metric), None without one; setting it is `reset_env`."""
+        """The pair (loader, metric), None without one."""
         return None if self._metric is None else (self._dataloader, self._metric)
-
-    @env.setter
-    def env(self, _env: Any) -> None:
-        self.reset_env(_env)
 
     def reset_env(self, _env: Any = None) -> None:
         """Take over another pair (loader, metric); None changes nothing.
@@ -173,12 +169,9 @@ class MetricSerialEvaluator(SerialEvaluator):
 
     def _judge(self, result: Any, save_ckpt_fn: SaveCheckpoint | None, train_iter: int) -> bool:
         """Save a new best checkpoint; return whether training may stop."""
-        if self._metric.gt(result, self._max_avg_eval_result):
-            if save_ckpt_fn is not None:
-                save_ckpt_fn("ckpt_best.pth.tar")
+        is_best = bool(self._metric.gt(result, self._max_avg_eval_result))
+        is_enough = self._stop_value is not None and bool(self._metric.gt(result, self._stop_value))
+        stop = self._conclude(result, is_best, is_enough, save_ckpt_fn, train_iter)
+        if is_best:
             self._max_avg_eval_result = result
-        is_wanted = self._stop_value is not None and train_iter > 0  # `gt` says True of None
-        stop = is_wanted and bool(self._metric.gt(result, self._stop_value))
-        if stop:
-            self._report_stop(result)
         return stop

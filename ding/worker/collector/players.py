@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -26,40 +25,25 @@ from ding.worker.collector.collect_limits import (
     episode_data,
     fragment_settings,
 )
-from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entries_of
+from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entry_of
 from ding.worker.collector.interaction_serial_evaluator import EpisodeEvaluator
 from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.statistics import STATISTICS
-from ding.worker.collector.trajectory import INF, TrajBuffer, TrajectoryRecorder
+from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
 
 def check_policies(policies: Any, where: str, exactly: int | None = None) -> list[Any]:
     """Check the policies of the players, and return them as a list.
 
     Raises:
-        AssertionError: they are not a list or tuple, fewer than two, or not exactly as many as required; or players
-            share a recurrent policy, which has one state for each env.
+        AssertionError: they are not a list or tuple, fewer than two, or not exactly as many as required.
     """
     allowed = "at least 2" if exactly is None else f"exactly {exactly}"
     if not isinstance(policies, list | tuple) or hasattr(policies, "_fields"):
         raise AssertionError(f"{where} needs a list of {allowed} policies, one for each player, got {policies!r:.200}")
     if len(policies) < 2 or len(policies) != (exactly or len(policies)):
         raise AssertionError(f"{where} needs a list of {allowed} policies, one for each player, got {len(policies)}")
-    if any(_is_recurrent(policy) for row, policy in enumerate(policies) if policy in policies[:row]):
-        raise AssertionError(
-            f"{where}: players share a recurrent policy, whose states would be mixed; give each player a policy of "
-            "its own, with equal weights if you like"
-        )
     return list(policies)
-
-
-def _is_recurrent(policy: Any) -> bool:
-    """Return whether a mode of a policy has a recurrent state for each env."""
-    models = []
-    for name in ("collect_model", "eval_model"):
-        with suppress(Exception):  # policies of others may raise anything for a name that they do not know
-            models.append(policy.get_attribute(name))
-    return any("HiddenStateWrapper" in model.info("forward").split() for model in models if hasattr(model, "info"))
 
 
 class BattleActor(RolloutListener):
@@ -75,6 +59,7 @@ class BattleActor(RolloutListener):
     """
 
     _saved = ("_resting",)
+    is_stateless = False
 
     def __init__(self, policies: Sequence[Any], float_obs: bool = False, keep_integers: bool = False) -> None:
         self._actors = [SoloActor(policy, float_obs, keep_integers) for policy in policies]
@@ -100,11 +85,10 @@ class BattleActor(RolloutListener):
         return output, [by_env_id.get(env_id) for env_id in obs.env_ids]
 
     def on_steps(self, steps: Steps) -> None:
-        ended = {env_id for env_id, end in zip(steps.env_ids, steps.ends.tolist(), strict=True) if end}
         for player, resting in enumerate(self._resting):
             resting.difference_update(steps.env_ids)
-            rows = zip(steps.env_ids, steps.infos, strict=True)
-            resting.update(env_id for env_id, info in rows if _rests(info, player) and env_id not in ended)
+            rows = zip(steps.env_ids, steps.infos, steps.ends.tolist(), strict=True)
+            resting.update(env_id for env_id, info, ends in rows if not ends and _rests(info, player))
 
     def on_abnormal(self, env_id: int) -> None:
         for resting in self._resting:
@@ -185,7 +169,9 @@ class PlayerRecorder(TrajectoryRecorder):
         has_begun = np.array([env_id in self._begun for env_id in own.env_ids])
         unused = own.ids[own.ends & ~acted & ~has_begun]
         if unused.size and self._make_samples is not None:  # an episode, also one in which the player never acted
-            self._close(unused, np.ones(unused.size, np.bool_), self._numbers_of(unused))
+            self._block.close(unused, self._numbers_of(unused))
+            self._block.split(unused)
+            self._make()
         of_earlier = own.of_rows(np.flatnonzero(~acted & is_complete & has_begun))
         begun = [self._begun.pop(env_id) for env_id in of_earlier.env_ids]
         if begun:
@@ -205,17 +191,9 @@ class PlayerRecorder(TrajectoryRecorder):
         super().on_restart(env_id)
         self._leave(env_id)
 
-    def on_gap(self, env_id: int) -> None:
-        super().on_gap(env_id)
-        self._begun.pop(env_id, None)
-
     def clear(self) -> None:
         super().clear()
         self._begun.clear()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        self._begun = {}
-        return super().load_state_dict(state)
 
 
 class PlayerInfos(RolloutListener):
@@ -227,7 +205,7 @@ class PlayerInfos(RolloutListener):
         by_episode: whether each piece is an episode and makes one sample; then all players keep equally many.
 
     Attributes:
-        steps: env steps recorded since the last `take`, each counted once however many players there are.
+        steps: env steps that the collector has yet to count; one for all players.
     """
 
     _saved = ("steps",)
@@ -236,20 +214,18 @@ class PlayerInfos(RolloutListener):
     }
 
     def __init__(self, players: int, recorders: Sequence[TrajectoryRecorder], by_episode: bool = False) -> None:
-        self._infos: list[list[Any]] = [[] for _ in range(players)]
-        self._recorders, self._by_episode = recorders, by_episode
+        self._infos: list[list[Any]] = []  # for each episode, the infos of the players
+        self._players, self._recorders, self._by_episode = players, recorders, by_episode
         self.steps = 0
 
     def episodes(self) -> int:
         """Return the number of finished episodes that are whole for every player and not yet taken."""
-        return min([len(self._infos[0]), *(len(recorder.pieces) for recorder in self._recorders)])
+        return min([len(self._infos), *(len(recorder.pieces) for recorder in self._recorders)])
 
-    def take(self, limit: int | None = None) -> tuple[list[list[Any]], int]:
-        """Return the infos, a list for each player, and the steps since the last call; `limit` as for the recorders."""
-        infos = [of_player[:limit] for of_player in self._infos]
-        self._infos = [[] if limit is None else of_player[limit:] for of_player in self._infos]
-        steps, self.steps = self.steps, 0
-        return infos, steps
+    def take(self, limit: int | None = None) -> list[list[Any]]:
+        """Return the infos since the last call, a list for each player; `limit` as for the recorders."""
+        taken, self._infos = self._infos[:limit], [] if limit is None else self._infos[limit:]
+        return [[of_players[player] for of_players in taken] for player in range(self._players)]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
         problems = super().load_state_dict(state_dict)
@@ -261,17 +237,14 @@ class PlayerInfos(RolloutListener):
         self.steps += len(steps.env_ids)
         if steps.any_ends:
             infos = [steps.infos[row] for row in np.flatnonzero(steps.ends).tolist()]
-            by_player = [entries_of(infos, player) for player in range(len(self._infos))]
-            for known, new in zip(self._infos, by_player, strict=True):
-                known.extend(new)
+            self._infos += [[entry_of(info, player) for player in range(self._players)] for info in infos]
 
     def on_interrupt(self) -> None:
         if self._by_episode:  # the round that raised may have ended an episode for some of the players only
             self._keep(self.episodes())
 
     def _keep(self, number: int) -> None:
-        for infos in self._infos:
-            del infos[number:]
+        del self._infos[number:]
         for recorder in self._recorders:
             recorder.keep(number)
 
@@ -287,14 +260,17 @@ class BattleCollector(SerialCollector):
     _needs_policy = False
     _exact_players: int | None = None
     _gathers_episodes = False
-    _fixed_rollout = False
-    _policy_collect_data: Sequence[bool] = ()
 
     def _checked_policy(self, policy: Any) -> Any:
         return check_policies(policy, type(self).__name__, self._exact_players)
 
     def _acting_policies(self) -> list[Any]:
         return self._policy or []
+
+    def _check_prepared(self) -> None:
+        """Raise a RuntimeError if there are no policies yet."""
+        if not self._is_prepared:
+            raise RuntimeError(f"{type(self).__name__} has no policies yet: give it a list of them with reset_policy")
 
     def _read_policy(self) -> None:
         self._players = self._policy_num = len(self._policy)
@@ -305,15 +281,15 @@ class BattleCollector(SerialCollector):
         self._are_on_policy = [self._is_on_policy(policy) for policy in self._policy]
         collect_cfg = self._policy_cfg.get("collect") or {}
         self._default_n_sample, self._default_n_episode = collect_cfg.get("n_sample"), collect_cfg.get("n_episode")
-        self._traj_len = self._piece_length(collect_cfg)
+        self._traj_len, self._fixed_rollout = self._fragments()
 
     def _is_on_policy(self, policy: Any) -> bool:
         cfg = policy.get_attribute("cfg") if hasattr(policy, "get_attribute") else self._policy_cfg
         return bool(cfg.get("on_policy", False))
 
-    def _piece_length(self, collect_cfg: Mapping[str, Any]) -> float:
-        """Return the number of transitions of a trajectory piece, by the policy's section `collect`."""
-        return INF
+    def _fragments(self) -> tuple[float, bool]:
+        """Return the number of transitions of a trajectory piece, and whether a collect ends all pieces."""
+        return INF, False
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
         self._recorders = {
@@ -330,40 +306,13 @@ class BattleCollector(SerialCollector):
             if self._policy_collect_data[player]
         }
         recorders = list(self._recorders.values())
-        self._infos = self._recorder = PlayerInfos(self._policy_num, recorders, by_episode=self._gathers_episodes)
+        self._infos = self._counter = PlayerInfos(self._policy_num, recorders, by_episode=self._gathers_episodes)
         actor = BattleActor(self._policy, self._transform_obs)
         return actor, [*recorders, self._infos, actor]
 
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "collect_data": list(self._policy_collect_data)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        if self._is_prepared and state.get("collect_data", []) not in ([], self._policy_collect_data):
-            raise ValueError("the state is of other players: trajectories are kept for a player in one of the two only")
-        return super().load_state_dict(state)
-
-    def _fragments_under_way(self, env_id: int) -> Any:
-        kept = {player: recorder.under_way(env_id) for player, recorder in self._recorders.items()}
-        return {player: kept.get(player, TrajBuffer(None)) for player in range(self._policy_num)}
-
-    def _begin(self, train_iter: int) -> None:
-        """Note the iteration of a collect.
-
-        Raises:
-            RuntimeError: there are no policies yet.
-        """
-        if not self._is_prepared:
-            raise RuntimeError(f"{type(self).__name__} has no policies yet: give it a list of them with reset_policy")
-        for recorder in self._recorders.values():
-            recorder.collect_iter = train_iter
-
-    def _take(self, limit: int | None = None) -> tuple[list[list[Any]], list[list[Any]], int]:
-        """Return samples and infos, a list of each for each player, and the number of steps, all since the last call.
-
-        With a `limit`, the episodes beyond that number are kept for the next call.
-        """
-        samples = {player: recorder.take(limit)[0] for player, recorder in self._recorders.items()}
-        return [samples.get(player, []) for player in range(self._policy_num)], *self._infos.take(limit)
+    def _by_player(self, data: Mapping[int, list[Any]]) -> list[list[Any]]:
+        """Return a list for each policy: its data, or nothing if it only acts."""
+        return [data.get(player, []) for player in range(self._policy_num)]
 
 
 def _of_player(output: PolicyOutput, player: int) -> PolicyOutput:
@@ -391,15 +340,12 @@ class BattleSampleSerialCollector(BattleCollector):
 
     settings = Settings({"fixed_rollout": FIXED_ROLLOUT}, SerialCollector.settings)
 
-    def _piece_length(self, collect_cfg: Mapping[str, Any]) -> float:
+    def _fragments(self) -> tuple[float, bool]:
         if not any(self._policy_collect_data):
             raise ValueError(
                 f"no policy of {type(self).__name__} collects data: collect_data is False for all {self._policy_num}"
             )
-        self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.get("traj_len_inf", False))
-        sizes = self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num
-        length, self._fixed_rollout = fragment_settings(self._cfg, self._policy_cfg, *sizes)
-        return length
+        return fragment_settings(self._cfg, self._policy_cfg, self._default_n_sample, self._unroll_len, self._env_num)
 
     def collect(
         self,
@@ -426,16 +372,16 @@ class BattleSampleSerialCollector(BattleCollector):
             RuntimeError: there are no policies yet, `n_sample` is given nowhere, or no env is ready any more.
             ValueError: `n_sample` is below 1.
         """
-        self._begin(train_iter)
+        self._check_prepared()
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
-        self._rollout.run(SampleQuota(list(self._recorders.values()), n_sample), policy_kwargs or {})
-        data, infos, steps = self._take()
-        self._count(steps, sum(map(len, data)))
-        self._output_log(train_iter)
+        quota = SampleQuota(lambda: all(recorder.has(n_sample) for recorder in self._recorders.values()))
+        data = self._gather(quota, train_iter, policy_kwargs)
         for player, recorder in self._recorders.items():
             if self._are_on_policy[player]:
                 recorder.clear()  # fragments of this version must not be finished by the next one
-        return [part_of(samples, 0, n_sample) for samples in data] if drop_extra else data, infos
+        if drop_extra:
+            data = {player: part_of(samples, 0, n_sample) for player, samples in data.items()}
+        return self._by_player(data), self._infos.take()
 
     def _log_keys(self) -> Sequence[str]:
         rewards = [f"{name}_{which}" for which in STATISTICS for name in self._statistics.reward_names]
@@ -494,14 +440,11 @@ class BattleEpisodeSerialCollector(BattleCollector):
             RuntimeError: there are no policies yet, `n_episode` is given nowhere, or no env is ready any more.
             AssertionError: `n_episode` is below the number of envs.
         """
-        self._begin(train_iter)
+        self._check_prepared()
         n_episode = checked_n_episode(n_episode, self._default_n_episode, self._env_num)
         self._quota.begin(n_episode, self._rollout.restart)
-        self._rollout.run(self._quota, policy_kwargs or {})
-        episodes, infos, steps = self._take(n_episode)
-        self._count(steps)
-        self._output_log(train_iter)
-        return episodes, infos
+        episodes = self._gather(self._quota, train_iter, policy_kwargs, limit=n_episode)
+        return self._by_player(episodes), self._infos.take(n_episode)
 
 
 # The name in earlier releases.

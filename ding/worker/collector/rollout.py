@@ -7,7 +7,6 @@ envs. Abnormal steps and timing are handled here, once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol
@@ -19,12 +18,8 @@ from ding.envs.env_manager.normalization import Normalization
 from ding.torch_utils.thread_count import fitting_count, threads
 from ding.utils.data.samples import IntArray, Node, map_node, node_rows
 from ding.utils.object_state import SavedAttributes
-from ding.utils.time_helper import PULSE
 from ding.worker.collector.actor import Actor
 from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, check_finite, is_same
-
-# Rounds in a row that other callers may spoil.
-MAX_LOST_ROUNDS = 1000
 
 
 class Quota(Protocol):
@@ -33,8 +28,9 @@ class Quota(Protocol):
     def is_filled(self) -> bool:
         """Return whether the rollout may end; called between rounds."""
 
-    def choose(self, env_ids: list[int]) -> list[int]:
-        """Return those of the ready envs that step in this round; for all of them, the very list `env_ids`."""
+    @property
+    def choose(self) -> Callable[[list[int]], list[int]] | None:
+        """Returns those of the ready envs that step in a round; for all of them, the very list. None for always all."""
 
 
 class RolloutListener(SavedAttributes):
@@ -52,11 +48,8 @@ class RolloutListener(SavedAttributes):
     def on_abnormal(self, env_id: int) -> None:
         """Handle that an env broke off: its running episode is void, and the env has been reset."""
 
-    def on_gap(self, env_id: int) -> None:
-        """Handle that an env continues its episode, but shows another observation than it returned."""
-
     def on_restart(self, env_id: int) -> None:
-        """Handle that another caller has reset an env: its running episode ended with its last step, unfinished."""
+        """Handle that others have reset or stepped an env since the last run: its running episode ended unfinished."""
 
     def on_interrupt(self) -> None:
         """Handle that an exception ended a round: unfinished data may have a gap."""
@@ -65,20 +58,18 @@ class RolloutListener(SavedAttributes):
 class CustomManagerBlocks(DictBlocks):
     """An env manager of another class, or with overridden methods, of which only the documented interface is used.
 
-    Calls of others to an env are recognised by what it shows: if that is not the observation that it returned last, it
-    has been moved; between two runs of a rollout, this means that it has begun another episode.
+    If it does not number its episodes, an env that shows at the beginning of a run something else than it has returned
+    last is taken to have begun another one.
     """
-
-    version = math.nan  # equal to nothing that was known before
 
     def __init__(self, env: Any) -> None:
         self._env = env
         self._numbers = env if isinstance(env, DictBlocks) else None  # tells the numbers of episodes
+        self.continues = True  # until an env shows something else, from then on no observations are shared
         self.normalization = None if self._numbers is None else self._numbers.normalization
         self._returned: dict[int, Any] = {}  # the last observations, by env in mid-episode
         self._episodes: IntArray = np.zeros(env.env_num, np.int64)
-        self.moves = np.zeros(env.env_num, np.int64)
-        self.is_first_look = True  # whether the next look is the first of a run
+        self.touched: IntArray = self._episodes if self._numbers is None else self._numbers.touched
 
     @property
     def ready_obs(self) -> Mapping[int, Any]:
@@ -97,26 +88,24 @@ class CustomManagerBlocks(DictBlocks):
         """Return the numbers of the episodes: the manager's, or else those counted here."""
         return self._episodes[list(env_ids)] if self._numbers is None else self._numbers.episodes_of(env_ids)
 
+    def begin(self, is_wide: bool = False) -> None:
+        shown = self.ready_obs if self._returned else {}
+        moved = [i for i, obs in shown.items() if i in self._returned and not is_same(self._returned[i], obs)]
+        self._episodes[moved] += 1
+        for env_id in moved:
+            del self._returned[env_id]
+
+    def end(self) -> None:
+        """Do nothing: the envs were not taken."""
+
     def ready_block(self, env_ids: Sequence[int] | None = None) -> Ready:
         ready = super().ready_block(env_ids)
-        if self._returned:
-            for env_id, shown in zip(ready.env_ids, node_rows(ready.obs), strict=True):
-                if env_id in self._returned and not is_same(self._returned[env_id], shown):
-                    self._returned[env_id] = shown
-                    self.moves[env_id] += 1
-                    self._episodes[env_id] += self.is_first_look
-        self.is_first_look = False
-        return ready._replace(episodes=self.episodes_of(ready.env_ids))
+        shown = zip(ready.env_ids, node_rows(ready.obs), strict=True)
+        self.continues = self.continues and all(is_same(self._returned.get(env_id, obs), obs) for env_id, obs in shown)
+        return ready
 
-    def leave(self) -> None:
-        """Count the moves of other callers up to now; from now on the envs are not stepped through this object."""
-        if self._returned:
-            self.ready_block()
-            self._returned.clear()
-
-    def step_block(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
-        step = super().step_block(actions, env_ids)
-        self.moves[env_ids] += 1
+    def act(self, actions: Sequence[Any], env_ids: list[int]) -> BlockStep:
+        step = super().act(actions, env_ids)
         self._returned.update(zip(step.env_ids, node_rows(step.obs), strict=True))
         for env_id in step.ids[step.ends].tolist():
             del self._returned[env_id]
@@ -131,7 +120,7 @@ def _part_of(ready: Ready, env_ids: list[int]) -> Ready:
     place = {env_id: row for row, env_id in enumerate(ready.env_ids)}
     rows = np.array([place[env_id] for env_id in env_ids])
     obs = map_node(lambda column: column.take(rows).compact(), ready.obs)
-    return Ready(env_ids, ready.ids[rows], obs, ready.episodes[rows])
+    return Ready(env_ids, ready.ids[rows], obs)
 
 
 def is_in_blocks(env: Any) -> bool:
@@ -149,7 +138,7 @@ class Rollout(SavedAttributes):
         info: called with a line of text for each abnormal step.
     """
 
-    _saved = ("_steps", "_seconds", "_episodes", "_listeners")
+    _saved = ("_rounds", "_clock", "_begun", "_since", "_episodes", "_listeners")
 
     def __init__(
         self,
@@ -160,29 +149,28 @@ class Rollout(SavedAttributes):
         info: Callable[[str], None] | None = None,
     ) -> None:
         self._env = env
-        self._foreign = CustomManagerBlocks(env)
-        self._blocks: Any = self._foreign
-        self._normalization: Normalization | None = self._foreign.normalization
+        self._blocks: Any = env if is_in_blocks(env) else CustomManagerBlocks(env)
+        self._normalization: Normalization | None = self._blocks.normalization
         self._info = info
-        self._ready: Ready | None = None  # what the envs show, as of `_version` of the env manager
-        self._version: Any = None
-        self._stepped = 0  # envs, in this run
+        self._ready: Ready | None = None  # what the envs show, if it is known
         # The observations returned last, which are finite: as the envs show them, and as they are recorded.
         self._shown: Node = None
         self._last: Batch | None = None
-        self._acted: tuple[Batch, PolicyOutput] | None = None
-        self._lost_rounds = 0  # in a row, in which other callers moved all envs while the policy acted
         # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
         self._pending: dict[int, tuple[Batch, PolicyOutput]] = {}
-        self._stale: set[int] = set()  # envs that have yet to answer an actor that was replaced
-        # Of each env: steps and seconds of the running episode, its number, and the moves that are known, see
-        # `DictBlocks.moves`; the latter are out of date for envs that begin an episode.
+        # The rounds so far, and the shares of an env in their durations. For each env, what these would have been at
+        # the beginning of its running episode if it had taken part in each round since.
         count = env.env_num
         self._every = list(range(count))
-        self._steps: IntArray = np.zeros(count, np.int64)
-        self._seconds = np.zeros(count)
+        self._rounds = 0
+        self._clock = 0.0
+        self._begun: IntArray = np.zeros(count, np.int64)
+        self._since = np.zeros(count)
+        # Of each env, the number of its episode and `DictBlocks.touched`, as of the end of the last run.
         self._episodes: IntArray = np.zeros(count, np.int64)
-        self._moves: IntArray = np.zeros(count, np.int64)
+        self._touched: IntArray = np.zeros(count, np.int64)
+        self._is_acting = False  # whether envs are being stepped, so that an exception leaves a gap
+        self._is_wide = False  # whether all envs are acted in in each round of the run, see `DictBlocks.begin`
         self._use(actor, listeners)
 
     def _use(self, actor: Actor, listeners: Sequence[RolloutListener]) -> None:
@@ -196,17 +184,27 @@ class Rollout(SavedAttributes):
         self._of_ends = tuple(each.on_ends for each in listeners if type(each).on_ends is not RolloutListener.on_ends)
 
     def replace(self, actor: Actor, listeners: Sequence[RolloutListener]) -> None:
-        """Use another actor and listeners: the episodes continue, but steps that the former actor began are dropped."""
+        """Use another actor and listeners: the episodes continue, but for those of envs that have yet to answer."""
         self._use(actor, listeners)
-        stale = {*self._stale, *self._pending}
-        self._forget_actions()
-        self._stale = stale
+        for env_id in sorted(self._pending):
+            self.restart(env_id)
 
     def restart(self, env_id: int) -> None:
         """Reset this env and the policy for it; its running episode is void."""
-        self._env.reset({env_id: None})
+        self._reset_env(env_id)
         self.actor.reset([env_id])
         self.void(env_id)
+
+    def _reset_env(self, env_id: int) -> None:
+        was_owned = self._blocks.is_owned
+        if was_owned:
+            self._blocks.end()
+        try:
+            self._env.reset({env_id: None})
+        finally:
+            self._is_wide = False
+            if was_owned:
+                self._blocks.begin()
 
     def void(self, env_id: int) -> None:
         """Declare the running episode of this env void."""
@@ -214,29 +212,13 @@ class Rollout(SavedAttributes):
             listener.on_abnormal(env_id)
         self._forget(env_id)
 
-    def under_way(self) -> dict[int, tuple[Any, Any, int, float]]:
-        """Return `{env_id: (observation acted on last, output of the policy, steps, seconds)}` of the running episodes.
-
-        After `load_state_dict` the first two are None until an env is acted on.
-        """
-        acted: dict[int, tuple[Any, Any]] = {}
-        if self._acted is not None:
-            obs, output = self._acted[0], by_env(self._acted[1])
-            acted = {env_id: (row, output[env_id]) for env_id, row in zip(obs.env_ids, obs.rows, strict=True)}
-        return {
-            env_id: (*acted.get(env_id, (None, None)), int(self._steps[env_id]), float(self._seconds[env_id]))
-            for env_id in np.flatnonzero(self._steps).tolist()
-        }
-
     def state_dict(self) -> dict[str, Any]:
-        """Return the unfinished episodes between two rounds, in plain values, with the states of the listeners.
+        """Return the unfinished episodes between two runs, in plain values, with the states of the listeners.
 
-        Moves of other callers since the last round are reported to the listeners first.
+        What others did to the envs since the last run is reported to the listeners first.
         """
-        self._choose_blocks()
-        if self._blocks.version != self._version:
-            self._look()
-        return {**super().state_dict(), "unanswered": sorted({*self._pending, *self._stale})}
+        self._note_others()
+        return {**super().state_dict(), "unanswered": sorted(self._pending)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         """Restore a state of `state_dict`; return why that is not exact, a sentence for each reason.
@@ -246,24 +228,20 @@ class Rollout(SavedAttributes):
         Raises:
             ValueError: the state comes from other listeners, or from another number of envs.
         """
-        if len(state["listeners"]["items"]) != len(self._listeners):
-            raise ValueError(
-                f"the state is of {len(state['listeners']['items'])} listeners, not of {len(self._listeners)}"
-            )
-        if len(state["steps"]) != len(self._steps):
-            raise ValueError(f"the state is of {len(state['steps'])} envs, but there are {len(self._steps)}")
-        self._ready = self._last = self._acted = None
-        self._forget_actions()
+        if len(state["listeners"]) != len(self._listeners):
+            raise ValueError(f"the state is of {len(state['listeners'])} listeners, not of {len(self._listeners)}")
+        if len(state["begun"]) != len(self._begun):
+            raise ValueError(f"the state is of {len(state['begun'])} envs, but there are {len(self._begun)}")
+        self._ready = self._last = None
+        self._pending.clear()
         problems = super().load_state_dict(state)
         restarted = {*state["unanswered"], *self._every}
         if isinstance(self._env, DictBlocks):
-            is_other = (self._env.episodes_of(self._every) != self._episodes) & (self._steps > 0)
+            is_other = (self._env.episodes_of(self._every) != self._episodes) & (self._begun < self._rounds)
             restarted = {*state["unanswered"], *np.flatnonzero(is_other).tolist()}
         for env_id in sorted(restarted):
             self._restarted(env_id)
-        self._choose_blocks()
-        self._version = self._blocks.version
-        self._moves[:] = self._blocks.moves
+        self._touched[:] = self._blocks.touched
         return problems
 
     def run(self, quota: Quota, policy_kwargs: Mapping[str, Any], before_act: Callable[[], None] | None = None) -> None:
@@ -274,129 +252,93 @@ class Rollout(SavedAttributes):
             before_act: called once a round, when the envs are ready.
 
         Raises:
-            RuntimeError: no env is ready to be stepped for the quota.
+            RuntimeError: no env is ready to be stepped for the quota, or another rollout steps the envs.
             FloatingPointError: an env or the policy returned NaN or an infinity.
         """
-        self._choose_blocks()
-        self._foreign.is_first_look = True
-        with threads(self._threads):
-            self._stepped = 0
-            while not quota.is_filled():
-                self._round(quota, policy_kwargs, before_act)
-                if perf_counter() > PULSE.due:
-                    PULSE.beat(self._stepped)
+        blocks = self._blocks
+        is_wide = (
+            blocks.can_idle
+            and self.actor.is_stateless
+            and quota.choose is None
+            and before_act is None
+            and self._normalization is None
+        )
+        if is_wide != self._is_wide:
+            self._ready, self._is_wide = None, is_wide  # other envs are ready for it
+        blocks.begin(is_wide)
+        try:
+            self._note_others()
+            with threads(self._threads):
+                while not quota.is_filled():
+                    self._round(quota, policy_kwargs, before_act)
+        except BaseException:
+            if self._is_acting:
+                self._interrupt()
+            raise
+        finally:
+            blocks.end()
+            self._episodes[:], self._touched[:] = blocks.episodes_of(self._every), blocks.touched
 
-    def _choose_blocks(self) -> None:
-        """Step the env manager itself in blocks unless its documented methods are overridden, which may change."""
-        blocks = self._env if is_in_blocks(self._env) else self._foreign
-        if blocks is not self._blocks:
-            self._foreign.leave()
-            self._moves += blocks.moves - self._blocks.moves
-            self._blocks = blocks
-
-    def _forget_actions(self) -> None:
-        """Forget the actions that have no answer yet; their steps are not recorded."""
-        self._pending.clear()
-        self._stale.clear()
+    def _note_others(self) -> None:
+        """Report to the listeners which envs others have reset or stepped since the last run."""
+        blocks = self._blocks
+        episodes = blocks.episodes_of(self._every)
+        is_touched = (episodes != self._episodes) | (blocks.touched != self._touched)
+        if not is_touched.any():
+            return
+        self._ready = None
+        for env_id in np.flatnonzero(is_touched).tolist():
+            if self._step_of(env_id):
+                self._restarted(env_id)
+            else:  # its first observation is another one
+                for listener in self._listeners:
+                    listener.on_restart(env_id)
+        self._episodes[:], self._touched[:] = episodes, blocks.touched
 
     def _interrupt(self) -> None:
         """Handle an exception: the next observations may not follow the last step that was recorded."""
+        self._is_acting = False
         self._ready = self._last = None
         for listener in self._listeners:
             listener.on_interrupt()
 
     def _round(self, quota: Quota, kwargs: Mapping[str, Any], before_act: Callable[[], None] | None) -> None:
         start = perf_counter()
-        ready = self._ready
-        if ready is None or self._blocks.version != self._version:
-            ready = self._look()
-        chosen = quota.choose(ready.env_ids)
+        acting = self._look() if self._ready is None else self._ready
+        env_ids = acting.env_ids
+        chosen = env_ids if quota.choose is None else quota.choose(env_ids)
         if not chosen:
             self._wait(start)
             return
         if before_act is not None:
             before_act()
-        acting = ready if chosen is ready.env_ids else _part_of(ready, chosen)
-        obs = self._obs_of(acting)
-        self._episodes[acting.ids] = acting.episodes
-        np.copyto(self._moves, self._blocks.moves)
-        self._moves[acting.ids] += 1
+        if chosen is not env_ids:
+            acting = _part_of(acting, chosen)
+        obs = self._last
+        if obs is None or self._shown is not acting.obs:
+            obs = self._first_seen(acting)
+        if self._normalization is not None:
+            self._normalization.gather(acting.obs)
         output, actions = self.actor.act(obs, kwargs)
-        self._acted = obs, output
-        if self._blocks.version != self._version:
-            rows = self._rows_to_step(acting)
-            if len(rows) < len(chosen):
-                obs = obs.of_envs([chosen[row] for row in rows])
-                actions = [actions[row] for row in rows]
-                chosen = obs.env_ids
-        if chosen:
-            self._lost_rounds = 0
-            self._stepped += len(chosen)
-            self._step(obs, output, actions, start)
-        if chosen is not ready.env_ids:
-            self._ready = None  # there are others
+        self._is_acting = True
+        step: BlockStep = self._blocks.act(actions, obs.env_ids)
+        self._ready = step.ready if chosen is env_ids else None  # else there are others
+        self._take_in(step, obs, output, start)
+        self._is_acting = False
 
-    def _obs_of(self, acting: Ready) -> Batch:
-        """Return the observations to act on, normalized if they are to be, and count them."""
-        obs, normalization = self._last, self._normalization
-        if obs is None or self._shown is not acting.obs or obs.env_ids != acting.env_ids:
-            check_finite("the observation", acting.obs, acting.env_ids, self._steps)
-            obs = Batch(acting.env_ids, normalization.first_scaled(acting.obs) if normalization else acting.obs)
-        if normalization is not None:
-            normalization.gather(acting.obs)
-        return obs
-
-    def _rows_to_step(self, acting: Ready) -> list[int]:
-        """Return the rows of the envs that still show what the policy acted on; report the others, which were moved.
-
-        If only the documented interface of the env manager is used, this may go unnoticed.
-
-        Raises:
-            RuntimeError: others have moved all envs in each of `MAX_LOST_ROUNDS` rounds.
-        """
-        blocks, ids = self._blocks, acting.ids
-        if blocks is self._foreign:
-            is_moved = blocks.episodes_of(acting.env_ids) != acting.episodes
-        else:
-            is_moved = blocks.moves[ids] != self._moves[ids] - 1
-        rows = (~is_moved).nonzero()[0]
-        if len(rows) < len(ids):
-            self._moves[ids] -= 1  # they were sent no action yet
-            self._note_moves()
-            self._moves[ids[rows]] += 1
-            self._version = blocks.version
-        self._lost_rounds += not len(rows)
-        if self._lost_rounds >= MAX_LOST_ROUNDS:
-            raise RuntimeError(
-                f"{self._lost_rounds} rounds in a row, all envs that the policy acted in were reset or stepped by "
-                "another caller before they were stepped here; does the policy, or a hook, reset them at each forward?"
-            )
-        rows_to_step: list[int] = rows.tolist()
-        return rows_to_step
+    def _first_seen(self, acting: Ready) -> Batch:
+        """Return the observations to act on, of which some were not returned by the last step."""
+        check_finite(acting.env_ids, self._step_of, acting.obs)
+        normalization = self._normalization
+        return Batch(acting.env_ids, normalization.first_scaled(acting.obs) if normalization else acting.obs)
 
     def _look(self) -> Ready:
-        """Ask the env manager what its envs show, and report what other callers did to them."""
+        """Ask the env manager what its envs show."""
         ready: Ready = self._blocks.ready_block()
-        if self._pending:
-            for env_id in [env_id for env_id in ready.env_ids if env_id in self._pending]:
-                self._restarted(env_id)  # its answer is lost
-        version = self._blocks.version
-        if version != self._version:
-            self._note_moves()
-        self._ready, self._version = ready, version
+        for env_id in [env_id for env_id in ready.env_ids if env_id in self._pending]:
+            self._restarted(env_id)  # its answer is lost
+        self._ready = ready
         return ready
-
-    def _note_moves(self) -> None:
-        """Report to listeners which envs in mid-episode were reset, or stepped, by other callers."""
-        moves, episodes = self._blocks.moves, self._blocks.episodes_of(self._every)
-        is_reset = episodes != self._episodes
-        for env_id in np.flatnonzero((is_reset | (moves != self._moves)) & (self._steps > 0)).tolist():
-            if is_reset[env_id]:
-                self._restarted(env_id)
-            else:
-                for listener in self._listeners:
-                    listener.on_gap(env_id)
-        self._moves[:] = moves
 
     def _restarted(self, env_id: int) -> None:
         self.actor.reset([env_id])
@@ -407,9 +349,13 @@ class Rollout(SavedAttributes):
     def _wait(self, start: float) -> None:
         """Wait for envs that have yet to answer or that begin an episode, as the quota selects none that is ready."""
         self._ready = None
-        if self._pending or self._stale:
-            if not self._step(None, {}, [], start):
-                self._forget_actions()  # another caller has reset these envs
+        if self._pending:
+            self._is_acting = True
+            step: BlockStep = self._blocks.act([], [])
+            if not step.env_ids:
+                self._pending.clear()  # another caller has reset these envs
+            self._take_in(step, None, {}, start)
+            self._is_acting = False
             return
         if not self._blocks.wait_another():
             raise RuntimeError(
@@ -418,92 +364,69 @@ class Rollout(SavedAttributes):
                 f"done={getattr(self._env, 'done', '?')}"
             )
 
-    def _step(self, obs: Batch | None, output: PolicyOutput, actions: Sequence[Any], start: float) -> bool:
-        """Step these envs, record the answers that have come, and return whether there were any."""
-        try:
-            blocks, before = self._blocks, self._version
-            step: BlockStep = blocks.step_block(actions, [] if obs is None else obs.env_ids)
-            self._version, self._ready = blocks.version, step.ready
-            if self._version != before + 1:  # somebody else was at the envs within the step
-                self._version = None
-            answered = len(step.env_ids)
-            self._take_in(step, obs, output, start)
-        except BaseException:
-            self._interrupt()
-            raise
-        return answered > 0
-
     def _take_in(self, step: BlockStep, obs: Batch | None, output: PolicyOutput, start: float) -> None:
-        if obs is None or self._pending or self._stale or step.env_ids != obs.env_ids:
-            if obs is not None:
-                self._pending.update(dict.fromkeys(obs.env_ids, (obs, output)))
-            step = self._without_unasked(step)
-            obs, output = self._answered(step.env_ids)
-        broken = step.abnormal_rows()
-        if broken:
-            step = self._without_abnormal(step, broken)
+        if obs is None or self._pending or step.env_ids != obs.env_ids:
+            step, obs, output = self._answered(step, obs, output)
+        if step.abnormal:
+            step = self._without_abnormal(step, step.abnormal)
             obs = obs.of_envs(step.env_ids)
         if not step.env_ids:
             return
-        number = self._steps + 1
-        check_finite("the observation", step.obs, step.env_ids, number)
-        check_finite("the reward", step.reward, step.env_ids, number)
+        check_finite(step.env_ids, lambda env_id: self._step_of(env_id) + 1, step.obs, step.reward)
         self._shown = step.obs
         if self._normalization is not None:
             step.obs = self._normalization.scaled(step.obs)
             step.reward = self._normalization.scaled_rewards(step.reward, step.ids, step.ends)
         self._last = next_obs = Batch(step.env_ids, step.obs)
-        steps = Steps(step, obs, output, next_obs)
+        steps = Steps(step, obs, output, next_obs, self._blocks.continues)
         for on_steps in self._of_steps:
             on_steps(steps)
         seconds = (perf_counter() - start) / len(step.env_ids)
-        if step.env_ids == self._every:
-            self._steps += 1
-            self._seconds += seconds
-        else:
-            self._steps[step.ids] += 1
-            self._seconds[step.ids] += seconds
+        self._rounds += 1
+        self._clock += seconds
+        if step.active is not None or len(step.env_ids) < len(self._every):
+            idle = np.ones(len(self._every), np.bool_)  # the round does not count for envs that made no step in it
+            idle[step.ids if step.active is None else step.ids[step.active]] = False
+            self._begun += idle
+            self._since += seconds * idle
         if step.any_ends:
-            self._finish(step)
+            rows = step.ends.nonzero()[0]
+            ids = step.ids[rows]
+            ended = Ended(step, rows, ids, self._rounds - self._begun[ids], self._clock - self._since[ids])
+            for on_ends in self._of_ends:
+                on_ends(ended)
+            if not self.actor.is_stateless:
+                self.actor.reset(ended.env_ids)
+            self._begun[ids], self._since[ids] = self._rounds, self._clock
 
-    def _finish(self, step: BlockStep) -> None:
-        rows = step.ends.nonzero()[0]
-        ids = step.ids[rows]
-        ended = Ended(step, rows, self._steps[ids], self._seconds[ids])
-        for on_ends in self._of_ends:
-            on_ends(ended)
-        self.actor.reset(ended.env_ids)
-        self._steps[ids] = 0
-        self._seconds[ids] = 0.0
+    def _step_of(self, env_id: int) -> int:
+        """Return the number of steps of the running episode of an env."""
+        return self._rounds - int(self._begun[env_id])
 
-    def _without_unasked(self, step: BlockStep) -> BlockStep:
-        """Return the steps that answer the present actor; drop those that answer an actor that was replaced."""
+    def _answered(
+        self, step: BlockStep, obs: Batch | None, output: PolicyOutput
+    ) -> tuple[BlockStep, Batch, PolicyOutput]:
+        """Return the steps that were asked for, the observations on which the policy acted, and its outputs for them.
+
+        Args:
+            obs, output: of the envs that were acted in now, of which some may answer in later rounds.
+        """
+        if obs is not None:
+            self._pending.update(dict.fromkeys(obs.env_ids, (obs, output)))
         asked = [row for row, env_id in enumerate(step.env_ids) if env_id in self._pending]
-        if len(asked) == len(step.env_ids):
-            return step
-        abnormal = set(step.abnormal_rows())
-        for row, env_id in enumerate(step.env_ids):
-            if env_id in self._pending:
-                continue
-            self._stale.discard(env_id)
-            if row in abnormal:
-                self.restart(env_id)
-            elif step.ends[row]:
-                self._forget(env_id)
-        return step.of_rows(asked)
-
-    def _answered(self, env_ids: list[int]) -> tuple[Batch, PolicyOutput]:
-        """Return the observations on which the policy acted in these envs, and its outputs for them."""
-        asked = [self._pending.pop(env_id) for env_id in env_ids]
-        if not asked:
-            return Batch.copied([], [None]), {}
-        first, output = asked[0]
-        if all(obs is first for obs, _ in asked):
-            return first.of_envs(env_ids), output
-        sources = list(zip(env_ids, asked, strict=True))
+        step = step if len(asked) == len(step.env_ids) else step.of_rows(asked)
+        env_ids = step.env_ids
+        answered = [self._pending.pop(env_id) for env_id in env_ids]
+        if not answered:
+            return step, Batch.copied([], [None]), {}
+        first, output = answered[0]
+        if all(obs is first for obs, _ in answered):
+            return step, first.of_envs(env_ids), output
+        sources = list(zip(env_ids, answered, strict=True))
         items = [obs.rows[obs.env_ids.index(env_id)] for env_id, (obs, _) in sources]
-        outputs = {id(output): by_env(output) for _, output in asked}
-        return Batch.copied(env_ids, items), {env_id: outputs[id(output)][env_id] for env_id, (_, output) in sources}
+        outputs = {id(output): by_env(output) for _, output in answered}
+        by_id = {env_id: outputs[id(output)][env_id] for env_id, (_, output) in sources}
+        return step, Batch.copied(env_ids, items), by_id
 
     def _without_abnormal(self, step: BlockStep, broken: Sequence[int]) -> BlockStep:
         """Restart the envs whose step is abnormal, and return the steps of the others."""
@@ -513,13 +436,12 @@ class Rollout(SavedAttributes):
             if self._info is not None:
                 self._info(f"env {env_id} returned an abnormal step; it was reset and its running episode dropped")
         self._ready = None
-        return step.of_rows([row for row in range(len(step.env_ids)) if row not in broken])
+        idle = () if step.active is None else np.flatnonzero(~step.active).tolist()
+        return step.of_rows([row for row in range(len(step.env_ids)) if row not in broken and row not in idle])
 
     def _forget(self, env_id: int) -> None:
         """Forget the running episode of this env; its next observation begins another."""
-        self._stale.discard(env_id)
         self._pending.pop(env_id, None)
         if self._normalization is not None:
             self._normalization.begin_episode(env_id)
-        self._steps[env_id] = 0
-        self._seconds[env_id] = 0.0
+        self._begun[env_id], self._since[env_id] = self._rounds, self._clock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ding.utils.config_helper import Settings
@@ -54,23 +55,22 @@ class SampleSerialCollector(SerialCollector):
     """
 
     settings = Settings({"fixed_rollout": FIXED_ROLLOUT}, SerialCollector.settings)
+    _counts_at_once = False
 
     def _read_policy(self) -> None:
         policy = self._policy
         self._policy_cfg = policy.get_attribute("cfg")
         self._default_n_sample = policy.get_attribute("n_sample")
-        collect_cfg = self._policy_cfg.get("collect") or {}
-        self._traj_len_inf = collect_cfg.get("traj_len_inf", self._policy_cfg.traj_len_inf)
         self._unroll_len = policy.get_attribute("unroll_len")
         self._on_policy = policy.get_attribute("on_policy")
-        sizes = self._default_n_sample, self._traj_len_inf, self._unroll_len, self._env_num
+        sizes = self._default_n_sample, self._unroll_len, self._env_num
         self._traj_len, self._fixed_rollout = fragment_settings(self._cfg, self._policy_cfg, *sizes)
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:
         from ding.policy.modes import takes_env_id, takes_state  # here: importing the workers loads no policies
 
         policy = self._policy
-        self._trajectory_recorder = TrajectoryRecorder(
+        recorder = self._counter = TrajectoryRecorder(
             policy,
             self._env_num,
             INF if self._fixed_rollout else self._traj_len,
@@ -78,13 +78,12 @@ class SampleSerialCollector(SerialCollector):
             share_next_obs=not self._deepcopy_obs,
             with_env_id=takes_env_id(policy),
             episodes=self._statistics,
+            frame_stack=getattr(self._env, "frame_stack", 1),
         )
+        self._recorders = {0: recorder}
         make_actor = StateActor if takes_state(policy) else SoloActor
         self._actor = make_actor(policy, self._transform_obs)
-        return self._actor, [self._trajectory_recorder]
-
-    def _fragments_under_way(self, env_id: int) -> Any:
-        return self._trajectory_recorder.under_way(env_id)
+        return self._actor, [recorder]
 
     def collect(
         self,
@@ -118,19 +117,13 @@ class SampleSerialCollector(SerialCollector):
             ValueError: `n_sample` is below 1.
         """
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
-        self._trajectory_recorder.collect_iter = train_iter
-        self._trajectory_recorder.level_seeds = level_seeds
+        recorder = self._recorders[0]
+        recorder.level_seeds = level_seeds
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
-        self._rollout.run(SampleQuota([self._trajectory_recorder], n_sample), policy_kwargs or {})
-        samples, steps = self._trajectory_recorder.take()
-        self._count(steps, len(samples))
-        if record_random_collect:
-            self._output_log(train_iter)
-        else:
-            self._statistics.clear_summary()
+        quota = SampleQuota(partial(recorder.has, n_sample))
+        samples = self._gather(quota, train_iter, policy_kwargs, is_logged=record_random_collect)[0]
         if self._on_policy:
-            # Fragments of this policy version must not be finished by the next one.
-            self._trajectory_recorder.clear()
+            recorder.clear()  # fragments of this version must not be finished by the next one
         return part_of(samples, 0, n_sample) if drop_extra and len(samples) > n_sample else samples
 
     def _log_keys(self) -> Sequence[str]:

@@ -56,6 +56,15 @@ def episode_return(info: Any, env_id: int) -> float:
     return float(torch.mean(value.float()) if isinstance(value, torch.Tensor) else np.mean(value))
 
 
+def _reported_returns(ended: Ended) -> list[float]:
+    """Return `episode_return` of each episode; numbers within float32 need no call."""
+    infos = ended.infos
+    values: list[Any] = [info.get("eval_episode_return") if type(info) is dict else None for info in infos]
+    if set(map(type, values)) == {float} and max(map(abs, values)) <= FLOAT32_MAX:
+        return values
+    return [episode_return(info, env_id) for env_id, info in zip(ended.env_ids, infos, strict=True)]
+
+
 MAX_EPISODE_STEPS = 1_000_000  # in an evaluation, unless the config says otherwise
 
 
@@ -188,9 +197,8 @@ class EpisodeStatistics(RolloutListener):
 
     def on_ends(self, ended: Ended) -> None:
         if self.players is None:
-            values: Any = ended.column("eval_episode_return")
-            if values is None:
-                values = [episode_return(info, env_id) for env_id, info in zip(ended.env_ids, ended.infos, strict=True)]
+            known = ended.last.returns
+            values: Any = _reported_returns(ended) if known is None else known[ended.rows]
             returns = np.array(values, np.float64)[:, None]
         else:  # all are read before any is noted: an info that lacks its return leaves the summary whole
             rows = list(zip(ended.env_ids, ended.infos, strict=True))
@@ -198,9 +206,13 @@ class EpisodeStatistics(RolloutListener):
             returns = np.array([[episode_return(entry_of(info, p), env_id) for p in players] for env_id, info in rows])
         ids = ended.ids
         self._recent.append((self.running[ids], returns, ended.steps, ended.seconds))
-        self._begin(ids)
+        if self._next + len(ids) - self._first > len(self._made):
+            self._begin(ids)
+        else:
+            self.running[ids] = np.arange(self._next, self._next + len(ids))
+            self._next += len(ids)
         self.finished += len(ids)
-        self.seconds += sum(ended.seconds.tolist())
+        self.seconds += float(ended.seconds.sum())
         if len(self._recent) >= _MANY:
             self._sum_up()
 

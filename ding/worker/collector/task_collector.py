@@ -56,9 +56,8 @@ class SampleSender:
 
     Args:
         prefix: prefix of the names of the chunks; no other sender may use it.
-        send_stepdata: takes the name and the content of a chunk; its return value, if any, goes into the metadata.
-            A function with a true attribute `takes_samples` gets the samples themselves, which it must not change;
-            any other gets encoded samples.
+        send_stepdata: takes the name and the content of a chunk, encoded; its return value, if any, goes into the
+            metadata.
         send_metadata: takes the metadata of the samples of a chunk, one dict each; a function with a true attribute
             `takes_table` gets a `Table`.
         compressor: see `encode_chunk`.
@@ -132,8 +131,7 @@ class SampleSender:
         self._chunks += 1
         common = {**common, "data_id": name, "compressor": self._compressor}
         whole = whole_of([samples for samples, _ in waiting])
-        takes_samples = getattr(self._send_stepdata, "takes_samples", False)
-        reference = self._send_stepdata(name, whole if takes_samples else encode_chunk(whole, self._compressor))
+        reference = self._send_stepdata(name, encode_chunk(whole, self._compressor))
         if reference:
             common["object_ref"] = reference
         metadata = self._metadata(whole, [{**common, **own} for _, own in waiting], [len(part) for part, _ in waiting])
@@ -230,7 +228,7 @@ def trajectory_length(policy: Any) -> float:
 
 
 class PolicyWatch:
-    """A thread that fetches newer weights every `interval_s` seconds.
+    """A thread that fetches newer weights every `interval_s` seconds, and whenever `look` is called.
 
     Args:
         fetch: returns the newest weights, or None if they are those that it returned last; raises `FileNotFoundError`
@@ -242,7 +240,7 @@ class PolicyWatch:
         self._interval_s = interval_s
         self._newest: State | None = None
         self._error: Exception | None = None
-        self._closed = threading.Event()
+        self._closed, self._wake = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -274,7 +272,11 @@ class PolicyWatch:
                 self._thread.start()
 
     def _watch(self) -> None:
-        while not self._closed.wait(self._interval_s):
+        while True:
+            self._wake.wait(self._interval_s)
+            if self._closed.is_set():
+                return
+            self._wake.clear()
             try:
                 state = self._fetch()
             except FileNotFoundError:
@@ -286,6 +288,10 @@ class PolicyWatch:
             if state is not None:
                 with self._lock:
                     self._newest = state
+
+    def look(self) -> None:
+        """Have the thread fetch newer weights now."""
+        self._wake.set()
 
     def take(self) -> State | None:
         """Return the newest weights that have come since the last call.
@@ -302,6 +308,7 @@ class PolicyWatch:
     def close(self, timeout_s: float = 10.0) -> None:
         """End the wait for the first weights, and the thread. Further calls do nothing."""
         self._closed.set()
+        self._wake.set()
         with self._lock:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -322,7 +329,9 @@ class TaskCollector(BaseParallelCollector):
         {
             "print_freq": Setting(5, integer(1), "Number of rounds between two log lines about their duration."),
             "compressor": Setting("lz4", _compressor_of_samples, "Compressor of the samples."),
-            "update_policy_second": Setting(3, number(0), "Seconds between two checks for new weights."),
+            "update_policy_second": Setting(
+                3, number(0), "Most seconds between two checks for new weights; one also follows each chunk of samples."
+            ),
             "chunk_size": Setting(64, integer(1), "Number of waiting samples at which they are sent."),
             "flush_interval_s": Setting(0.2, number(0), "Seconds after which fewer samples are sent, too."),
             "first_policy_timeout_s": Setting(120, number(0), "Seconds to wait for the first weights of a policy."),
@@ -524,6 +533,8 @@ class TaskCollector(BaseParallelCollector):
         sender = self._sender
         if sender is not None and (sender.is_due() or self._env_manager.done):
             sender.send({"get_data_time": time(), **self.progress()})
+            for watch in self._watches.values():
+                watch.look()  # samples are what the learner makes new weights of
         if self._episodes.take_news():
             self._tell()
 

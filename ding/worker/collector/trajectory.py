@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from ding.envs.env_manager.block import TERMINATED, TERMINATED_TOLD, TRUNCATED, TRUNCATED_TOLD, end_code
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.batch_methods import plain_output_keys, takes_pieces
-from ding.utils.data.nested import is_container, is_mapping, map_leaves, parts_of, rebuilt
+from ding.utils.data.nested import is_container, is_mapping, parts_of, rebuilt
 from ding.utils.data.plain_columns import samples_of_state, samples_state
 from ding.utils.data.samples import (
     SHARED_DTYPES,
@@ -22,7 +20,6 @@ from ding.utils.data.samples import (
     Items,
     Kind,
     Node,
-    Table,
     columns_of,
     listed,
     map_node,
@@ -36,7 +33,7 @@ from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.env_round import Batch, StackedOutput, Steps, as_tensor, by_env, is_same
 from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.statistics import NO_EPISODE, EpisodeStatistics
-from ding.worker.collector.trajectory_block import NOT_PLAIN, TrajectoryBlock
+from ding.worker.collector.trajectory_block import SHOWN, TrajectoryBlock, kind_of_array
 
 INF = float("inf")
 
@@ -133,96 +130,6 @@ def _is_alike(a: Any, b: Any) -> bool:
     return bool(np.shape(a) == np.shape(b)) if not isinstance(a, torch.Tensor) else a.shape == np.shape(b)
 
 
-class TransitionLists:
-    """The transitions of the pieces under way, one for each env, in dicts as a policy has built them.
-
-    Args:
-        env_num: number of envs.
-        chained: whether the `next_obs` of a transition and the `obs` of the next one are one object.
-
-    Attributes:
-        lengths: an array [env_num], the number of transitions of the pieces under way.
-    """
-
-    def __init__(self, env_num: int, chained: bool) -> None:
-        self._chained = chained
-        self.lengths: IntArray = np.zeros(env_num, np.int64)
-        self._items: list[list[dict[str, Any]]] = [[] for _ in range(env_num)]
-        self._codes: list[list[int]] = [[] for _ in range(env_num)]  # what infos say about ends, see `end_code`
-        self._shown: list[Any] = [None] * env_num  # the observation that each env returned last, if it continues
-
-    def last_obs(self, env_id: int, obs: Any) -> Any:
-        """Return the last transition's next observation, as the same object, if the env still shows it; else `obs`."""
-        last = self._shown[env_id] if self._chained else None
-        return obs if last is None else last
-
-    def append(self, env_id: int, transition: dict[str, Any], code: int, shown: Any) -> None:
-        """Add a transition; `shown` is the observation that the env returned."""
-        self._items[env_id].append(transition)
-        self._codes[env_id].append(code)
-        self._shown[env_id] = shown
-        self.lengths[env_id] += 1
-
-    def take(self, env_id: int, has_ended: bool) -> Items:
-        """End the piece under way, and return its transitions, as a table if they have one form."""
-        piece = self.peek(env_id)
-        self._begin(env_id)
-        if has_ended:
-            self._shown[env_id] = None
-        return piece
-
-    def peek(self, env_id: int) -> Items:
-        """Return copies of the transitions of the piece under way."""
-        if not self._items[env_id]:
-            return []
-        items = [dict(transition) for transition in self._items[env_id]]
-        codes = self._codes[env_id]
-        if any(codes) and all("done" in item for item in items):
-            _note_end_flags(items, codes)
-        tensors: dict[int, Any] = {}  # the tensors of observations, by their id
-        for item in items:
-            for key, value in item.items():
-                if key in _OBSERVATIONS:
-                    if id(value) not in tensors:
-                        tensors[id(value)] = as_tensor(value)
-                    item[key] = tensors[id(value)]
-                else:
-                    item[key] = as_tensor(value)
-        packed = Table.of(items)
-        copies: dict[int, Any] = {}
-        if packed is None:
-            return [{key: _copy(value, copies) for key, value in item.items()} for item in items]
-        columns = {key: map_node(lambda c: _with_copies(c, copies), node) for key, node in packed.columns.items()}
-        return Table(columns, chained=self._chained)
-
-    def _begin(self, env_id: int) -> None:
-        self._items[env_id], self._codes[env_id] = [], []
-        self.lengths[env_id] = 0
-
-    def split(self, env_id: int) -> None:
-        """Note that the next observation of this env is not the one that it returned last."""
-        self._shown[env_id] = None
-
-    def drop(self, env_id: int) -> None:
-        """Drop the piece under way of this env."""
-        self._begin(env_id)
-        self._shown[env_id] = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the transitions in plain values; None if they hold other values."""
-        items = [samples_state(items) for items in self._items]
-        return {"items": items if can_pack(items) else None, "codes": [list(codes) for codes in self._codes]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
-        """Restore a state of `state_dict`; return why some transitions are lost, one sentence for each reason."""
-        if state["items"] is None:
-            return [NOT_PLAIN]
-        for env_id, (items, codes) in enumerate(zip(state["items"], state["codes"], strict=True)):
-            for item, code in zip(samples_of_state(items), codes, strict=True):
-                self.append(env_id, item, code, None)  # its `next_obs` may be another than the env returned
-        return []
-
-
 class TrajectoryRecorder(RolloutListener):
     """A listener that records the trajectory of each env, and cuts it into pieces, from which the policy makes samples.
 
@@ -242,6 +149,7 @@ class TrajectoryRecorder(RolloutListener):
         make_samples: called with `(env_id, transitions)` to make the data of a piece, instead of the policy; each piece
             is then a whole episode.
         episodes: the statistics that count the samples of each episode.
+        frame_stack: see `TrajectoryBlock`.
 
     Attributes:
         pieces: the samples that were not taken yet, piece by piece, or for several pieces at once.
@@ -249,7 +157,7 @@ class TrajectoryRecorder(RolloutListener):
         steps: the steps recorded since the last `take`.
     """
 
-    _saved: ClassVar[tuple[str, ...]] = ("_block", "_closed", "_empty_pieces", "steps")
+    _saved: ClassVar[tuple[str, ...]] = ("_block", "_empty_pieces", "steps")
 
     def __init__(
         self,
@@ -263,21 +171,21 @@ class TrajectoryRecorder(RolloutListener):
         on_samples: Callable[[int, list[Any]], None] | None = None,
         make_samples: Callable[[int, list[dict[str, Any]]], list[Any]] | None = None,
         episodes: EpisodeStatistics | None = None,
+        frame_stack: int = 1,
     ) -> None:
         self._policy = policy
         self._env_num = env_num
-        self._traj_len = traj_len
         self._fixed_rollout = fixed_rollout
         self._share_next_obs = share_next_obs
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
         self._is_by_piece = make_samples is not None or on_samples is not None
+        # What the policy overrides is looked up here, once.
+        self._output_keys = plain_output_keys(policy.process_transition)
+        self._may_wait = not self._is_by_piece and takes_pieces(policy.get_train_sample)  # for all pieces of a collect
         self._episodes = episodes
-        self._block = TrajectoryBlock(env_num, share_next_obs)
-        self._lists: TransitionLists | None = None  # in place of the block, once the policy builds transitions
-        # For the closed pieces: their envs, and the numbers of their episodes.
-        self._closed: list[tuple[IntArray, IntArray]] = []
+        self._block = TrajectoryBlock(env_num, share_next_obs, traj_len, frame_stack)
         self._empty_pieces = 0
         self.collect_iter = 0
         self.level_seeds: Any = None
@@ -287,7 +195,7 @@ class TrajectoryRecorder(RolloutListener):
 
     def under_way(self, env_id: int) -> TrajBuffer:
         """Return copies of the transitions of this env's piece under way."""
-        return TrajBuffer(None, rows_of((self._lists or self._block).peek(env_id)))
+        return TrajBuffer(None, rows_of(self._block.peek(env_id)))
 
     def has(self, number: int) -> bool:
         """Return whether `number` samples were made; make those of waiting pieces first if they may be enough.
@@ -297,20 +205,20 @@ class TrajectoryRecorder(RolloutListener):
         """
         closed_rows = self._block.closed_rows
         if self._fixed_rollout:
-            lengths: IntArray = (self._lists or self._block).lengths
+            lengths = self._block.lengths
             if self.count + closed_rows + sum(lengths.tolist()) < number:
                 return False
             self._cut(lengths.nonzero()[0])
             return True
-        if closed_rows and (self.count + closed_rows >= number or not self._may_wait()):
+        if closed_rows and (self.count + closed_rows >= number or not self._may_wait or self._block.has_dicts):
             self._make()
         return self.count >= number
 
     def _cut(self, ids: IntArray) -> None:
         """End the pieces under way of these envs, whose episodes continue, and make the samples of all pieces."""
         if len(ids):
-            self._close(ids, np.zeros(len(ids), np.bool_), self._numbers_of(ids))
-        if self._closed:
+            self._block.close(ids, self._numbers_of(ids))
+        if self._block.closed_rows:
             self._make()
 
     def take(self, limit: int | None = None) -> tuple[list[Any], int]:
@@ -331,24 +239,16 @@ class TrajectoryRecorder(RolloutListener):
     def clear(self) -> None:
         """Drop the pieces under way."""
         self._block.clear()
-        self._lists = None
 
     def state_dict(self) -> dict[str, Any]:
         pieces = [samples_state(piece) for piece in self.pieces]
         return {
             **super().state_dict(),
-            "lists": None if self._lists is None else self._lists.state_dict(),
             "pieces": pieces if can_pack(pieces) else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         problems = super().load_state_dict(state)
-        if not self._block.closed_rows:
-            self._closed.clear()
-        self._lists = None
-        if state["lists"] is not None:
-            self._lists = TransitionLists(self._env_num, self._share_next_obs)
-            problems += self._lists.load_state_dict(state["lists"])
         if state["pieces"] is None:
             problems.append("samples that were not collected yet hold values that are not plain; they are dropped")
         self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
@@ -356,153 +256,115 @@ class TrajectoryRecorder(RolloutListener):
         return problems
 
     def on_steps(self, steps: Steps) -> None:
-        ids, block = steps.ids, self._block
-        output_keys = plain_output_keys(self._policy.process_transition)
-        columns = None if output_keys is None else self._plain_columns(steps, output_keys)
-        if columns is None or self._lists is not None or (block.keys is not None and [*columns] != block.keys):
-            lengths = self._append_dicts(steps, columns)
+        self.steps += len(steps.ids) if steps.active is None else int(np.count_nonzero(steps.active))
+        columns: dict[str, Any] | None = None  # the transitions besides observations, see `TrajectoryBlock.record`
+        if self._output_keys is not None:
+            output, env_ids, columns = steps.output, steps.env_ids, {}
+            stacked = output.columns if type(output) is StackedOutput and output.env_ids == env_ids else {}
+            for key in self._output_keys:
+                value = stacked.get(key)
+                if type(value) is torch.Tensor and value.ndim and value.dtype in SHARED_DTYPES:
+                    data = value.numpy(force=True).copy()  # a policy may write into what it has returned
+                    columns[key] = data[:, None] if data.ndim == 1 else data
+                else:
+                    columns[key] = self._other_output(steps, key, value)
+            columns["reward"] = steps.reward
+            if self.level_seeds is not None:
+                columns["seed"] = pack([self.level_seeds[env_id] for env_id in env_ids])
+            dones = steps.dones
+            columns["done"] = dones if isinstance(dones, np.ndarray) else pack(dones)
+        block = self._block
+        if columns is not None and not block.has_dicts and block.keys in (None, [*columns]):
+            numbers = None if self._episodes is None else self._episodes.running[steps.ids]
+            has_closed = block.record(steps, columns, self.collect_iter, numbers)
         else:
-            block.record(ids, steps.obs.node, steps.next_obs.node, columns, steps.codes, self.collect_iter)
-            self.steps += len(ids)
-            lengths = block.lengths
-        closes = steps.ends
-        if self._traj_len < INF:
-            closes = closes | (lengths[ids] >= self._traj_len)
-        if np.count_nonzero(closes):
-            ids = ids[closes]
-            self._close(ids, steps.ends[closes], self._numbers_of(ids))
+            has_closed = self._record_dicts(steps, columns)
+        if has_closed and self._is_by_piece:
+            self._make()
+
+    def _record_dicts(self, steps: Steps, columns: Mapping[str, Any] | None) -> bool:
+        """Record a round whose transitions the policy builds, or other keys than before; see `TrajectoryBlock`."""
+        dicts = None if columns is None else _dicts_of(columns)
+        if steps.active is not None:
+            rows = steps.active.nonzero()[0]
+            steps = steps.of_rows(rows)
+            dicts = None if dicts is None else [dicts[row] for row in rows]
+        dicts = self._ask(steps) if dicts is None else dicts
+        return self._block.record_dicts(steps, dicts, self.collect_iter, self._numbers_of(steps.ids))
 
     def on_abnormal(self, env_id: int) -> None:
         self._drop(env_id)
 
-    def on_gap(self, env_id: int) -> None:
-        self._split(env_id)
-
     def on_restart(self, env_id: int) -> None:
         if self._make_samples is not None:
             self._drop(env_id)  # no episode
-        else:
-            self._split(env_id, is_void=True)
-
-    def _split(self, env_id: int, is_void: bool = False) -> None:
-        """End the piece under way before the next step; with `is_void` its episode does not count."""
-        part = self._lists or self._block
-        part.split(env_id)
-        if self._make_samples is None and part.lengths[env_id]:
-            ids = np.array([env_id])
-            self._close(ids, np.array([False]), np.array([NO_EPISODE]) if is_void else self._numbers_of(ids))
+            return
+        self._block.split([env_id])
+        if self._block.lengths[env_id]:
+            self._block.close(np.array([env_id]), np.array([NO_EPISODE]))
+            if self._is_by_piece:
+                self._make()
 
     def on_interrupt(self) -> None:
         self.clear()  # a piece with a gap would make wrong samples; those made before are kept
 
     def _drop(self, env_id: int) -> None:
         self._block.drop([env_id])
-        if self._lists is not None:
-            self._lists.drop(env_id)
 
-    def _plain_columns(self, steps: Steps, output_keys: Sequence[str]) -> dict[str, Node]:
-        """Return the columns of a round, from policy and env, besides observations and end flags."""
-        output, env_ids = steps.output, steps.env_ids
-        stacked = output.columns if isinstance(output, StackedOutput) and output.env_ids == env_ids else {}
-        columns: dict[str, Node] = {key: _as_node(stacked.get(key)) for key in output_keys}
-        for key in [key for key, node in columns.items() if node is None]:
-            rows = by_env(output)
-            try:
-                columns[key] = pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
-            except KeyError as e:
-                found = ", ".join(rows[env_ids[0]])
-                raise KeyError(f"the policy returned {found}, but its samples need {key!r} of the network, too") from e
-        columns["reward"] = steps.reward
-        if self.level_seeds is not None:
-            columns["seed"] = pack([self.level_seeds[env_id] for env_id in steps.env_ids])
-        dones = steps.dones
-        columns["done"] = Column(Kind.BOOL, dones) if isinstance(dones, np.ndarray) else pack(dones)
-        return columns
+    def _other_output(self, steps: Steps, key: str, value: Any) -> Node:
+        """Return an entry of the policy's output that is not one tensor, as columns; `value` is the stacked one."""
+        node = _as_node(value)
+        if node is not None:
+            return node
+        rows, env_ids = by_env(steps.output), steps.env_ids
+        try:
+            return pack([to_tensor(rows[env_id][key], transform_scalar=False) for env_id in env_ids])
+        except KeyError as e:
+            found = ", ".join(rows[env_ids[0]])
+            raise KeyError(f"the policy returned {found}, but its samples need {key!r} of the network, too") from e
 
-    def _append_dicts(self, steps: Steps, columns: dict[str, Node] | None) -> IntArray:
-        """Record a round as dicts, made from `columns` or built by the policy; return the lengths of the pieces."""
-        if self._lists is None:
-            self._to_lists()
-        lists: Any = self._lists
+    def _ask(self, steps: Steps) -> list[dict[str, Any]]:
+        """Return the transitions that the policy builds for a round, with SHOWN for the observations it was given.
+
+        It may change these in place; then they are its own.
+        """
         obs, next_obs = _Given(steps.obs), _Given(steps.next_obs)
-        if columns is None:
-            made = self._ask(steps, obs.items, next_obs.items)
-        else:
-            self.steps += len(steps.env_ids)
-            made = [
-                {"obs": before, "next_obs": after, **rest, "collect_iter": self.collect_iter}
-                for before, after, rest in zip(obs.items, next_obs.items, node_items(columns), strict=True)
-            ]
-        shown = steps.next_obs.rows if next_obs.is_changed() else next_obs.items
-        shares_obs = not obs.is_changed()
-        for row, (env_id, transition, code) in enumerate(zip(steps.env_ids, made, steps.codes.tolist(), strict=True)):
-            if shares_obs and transition.get("obs") is obs.items[row]:
-                transition["obs"] = lists.last_obs(env_id, obs.items[row])
-            lists.append(env_id, transition, code, shown[row])
-        lengths: IntArray = lists.lengths
-        return lengths
-
-    def _to_lists(self) -> None:
-        """Continue with dicts: the policy has begun to build transitions, or the keys of the columns have changed."""
-        if self._closed:
-            self._make()
-        lists = TransitionLists(self._env_num, self._share_next_obs)
-        for env_id in np.flatnonzero(self._block.lengths).tolist():
-            for transition in self._block.peek(env_id).rows():
-                lists.append(env_id, transition, end_code(transition), None)  # the env may show another observation
-        self._block.clear()
-        self._lists = lists
-
-    def _ask(self, steps: Steps, obs: list[Any], next_obs: list[Any]) -> list[dict[str, Any]]:
-        """Return the transitions that the policy builds for a round; it may change these observations in place."""
-        transitions = []
-        output, seeds = by_env(steps.output), self.level_seeds
-        for env_id, before, after, timestep in zip(steps.env_ids, obs, next_obs, steps.timesteps(), strict=True):
+        output, transitions = by_env(steps.output), []
+        rows = zip(steps.env_ids, obs.items, next_obs.items, steps.timesteps(), strict=True)
+        for env_id, before, after, timestep in rows:
             more = (env_id,) if self._with_env_id else ()
-            timestep = tuple.__new__(type(timestep), (after, *timestep[1:]))
-            transition = dict(self._policy.process_transition(before, output[env_id], timestep, *more))
-            transition["collect_iter"] = self.collect_iter
-            if seeds is not None:
-                transition["seed"] = seeds[env_id]
-            transitions.append(transition)
-            self.steps += 1
+            timestep = timestep._replace(obs=after)
+            transitions.append(dict(self._policy.process_transition(before, output[env_id], timestep, *more)))
+        for key, given in (("obs", obs), ("next_obs", next_obs)):
+            if not given.is_changed():
+                for transition, item in zip(transitions, given.items, strict=True):
+                    if transition.get(key) is item:
+                        transition[key] = SHOWN
+        if self.level_seeds is not None:
+            for env_id, transition in zip(steps.env_ids, transitions, strict=True):
+                transition["seed"] = self.level_seeds[env_id]
         return transitions
 
     def _numbers_of(self, ids: IntArray) -> IntArray:
         """Return the numbers of the episodes that these envs are in."""
         return ids if self._episodes is None else self._episodes.running[ids]
 
-    def _close(self, ids: IntArray, has_ended: np.ndarray, numbers: IntArray) -> None:
-        if self._lists is not None:
-            for env_id, ended, number in zip(ids.tolist(), has_ended.tolist(), numbers.tolist(), strict=True):
-                self._count(np.array([number]), [self._make_of(env_id, self._lists.take(env_id, ended))])
-            return
-        self._block.close(ids, has_ended)
-        self._closed.append((ids, numbers))
-        if self._is_by_piece:
-            self._make()
-
-    def _may_wait(self) -> bool:
-        """Return whether the policy is given all pieces of a collect at once."""
-        return not self._is_by_piece and takes_pieces(self._policy.get_train_sample)
-
     def _make(self) -> None:
         """Make the samples of the closed pieces."""
-        made: list[int] = []
+        block, made = self._block, []
+        ids, numbers = block.closed_of()
         try:
-            if self._may_wait():
-                samples = self._policy.get_train_sample(self._block.closed_table())
+            if self._may_wait and not block.has_dicts:
+                samples = self._policy.get_train_sample(block.closed_table())
                 made = samples.lengths
-                self._block.drop_closed()
+                block.drop_closed()
                 self.pieces.append(samples.with_lengths(None))
                 self.count += len(samples)
             else:
-                env_ids = np.concatenate([ids for ids, _ in self._closed]).tolist()
-                for env_id, piece in zip(env_ids, self._block.take_closed(), strict=True):
+                for env_id, piece in zip(ids.tolist(), block.take_closed(), strict=True):
                     made.append(self._make_of(env_id, piece))
         finally:
-            if not self._block.closed_rows:
-                numbers, self._closed = np.concatenate([numbers for _, numbers in self._closed]), []
+            if not block.closed_rows:
                 self._count(numbers[: len(made)], made)
 
     def _count(self, numbers: IntArray, made: Sequence[int] | IntArray) -> None:
@@ -561,6 +423,14 @@ def _is_same_column(own: Column, column: Column) -> bool:
     return all(map(is_same, own.data, data)) if own.kind is Kind.OBJECT else np.array_equal(own.data, data)
 
 
+def _dicts_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the transitions of a round as `TrajectoryBlock.record_dicts` takes them, from those of `record`."""
+    nodes = {
+        key: Column(kind_of_array(key), part) if type(part) is np.ndarray else part for key, part in columns.items()
+    }
+    return [{"obs": SHOWN, "next_obs": SHOWN, **row} for row in node_items(nodes)]
+
+
 def _as_node(batch: Any) -> Node:
     """Return a batch of tensors [E, ...], in dicts and lists, as columns; None if it is something else."""
     if type(batch) is torch.Tensor and batch.dim() > 0 and batch.dtype in SHARED_DTYPES:
@@ -570,33 +440,3 @@ def _as_node(batch: Any) -> Node:
     if not is_container(batch) or any(node is None for node in nodes):
         return None
     return rebuilt(batch, nodes) if is_mapping(batch) else nodes
-
-
-# --- transitions that a policy has built ---
-
-
-def _note_end_flags(items: Sequence[dict[str, Any]], codes: Sequence[int]) -> None:
-    """Write the reported end flags into the transitions, and into the others the flags that follow from `done`."""
-    for item, code in zip(items, codes, strict=True):
-        if code & TRUNCATED_TOLD or "truncated" not in item:
-            item["truncated"] = bool(code & TRUNCATED)
-        if code & TERMINATED_TOLD:
-            item["terminated"] = bool(code & TERMINATED)
-        elif "terminated" not in item:
-            item["terminated"] = bool(np.all(np.asarray(item["done"]))) and not item["truncated"]
-
-
-def _with_copies(column: Column, copies: dict[int, Any]) -> Column:
-    """Return a column whose objects are copies: views would keep the memory of a whole batch alive."""
-    if column.kind is not Kind.OBJECT:
-        return column
-    return Column(column.kind, [map_leaves(partial(_copy, copies=copies), value) for value in column.data], column.rows)
-
-
-def _copy(value: Any, copies: dict[int, Any]) -> Any:
-    """Return an array or tensor that shares no memory; `copies` holds the copies made before."""
-    if isinstance(value, np.ndarray | torch.Tensor):
-        if id(value) not in copies:
-            copies[id(value)] = value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
-        return copies[id(value)]
-    return value

@@ -25,6 +25,7 @@ from ding.utils.default_helper import LimitedSpaceContainer
 from ding.utils.import_helper import import_module
 from ding.utils.object_state import SavedAttributes
 from ding.utils.registry_factory import COMMANDER_REGISTRY
+from ding.worker.coordinator.limiter import SERIAL, samples_per_insert
 from ding.worker.coordinator.run_monitor import EnvSteps
 from ding.worker.transport.transport import transport_name
 
@@ -136,6 +137,24 @@ class BaseCommander(SavedAttributes, Configurable, ABC):
             "collector_task_space": Setting(1, integer(0), "Maximum number of concurrent collector tasks."),
             "learner_task_space": Setting(1, integer(0), "Maximum number of concurrent learner tasks."),
             "eval_interval": Setting(60, number(0), "Seconds from the start of one evaluation to that of the next."),
+            "eval_interval_env_step": Setting(
+                None,
+                integer(1, optional=True),
+                "Env steps after which the next evaluation begins even within `eval_interval`; None for no such limit.",
+            ),
+            "samples_per_insert": Setting(
+                SERIAL,
+                samples_per_insert,
+                "Samples that the learner draws for each collected one; 'serial' for the ratio of a serial run, "
+                "`update_per_collect * batch_size / n_sample`; None for no limit.",
+            ),
+            "insert_tolerance": Setting(
+                None,
+                integer(1, optional=True),
+                "Samples by which collectors may be ahead of that ratio; None for two chunks of each collector, or two "
+                "batches.",
+            ),
+            "min_samples": Setting(1, integer(1), "Number of collected samples before the learner's first batch."),
             "transport": Setting(NO_DEFAULT, transport_name, "Transport of the run; set by compilation."),
             "path_policy": Setting(NO_DEFAULT, anything, "Folder of the weights; set by compilation."),
             "league": Setting(NO_DEFAULT, anything, "Settings of the league, for `one_vs_one`."),

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ding.utils.config_helper import Configurable, check_section
-from ding.utils.object_state import attributes_state, load_attributes_state
-
-_WORKERS = ("_cfg", "_learner", "_collector", "_evaluator", "_replay_buffer", "_policy")
+from ding.utils.object_state import SavedAttributes
 
 
-class BaseSerialCommander(Configurable):
+class BaseSerialCommander(SavedAttributes, Configurable):
     """The commander of a serial pipeline, which gets the settings of each collect from the policy's command mode.
+
+    A subclass names the attributes that are its state in `_saved`, see `SavedAttributes`.
 
     Args:
         cfg: the commander section; no key has an effect here.
@@ -54,14 +54,6 @@ class BaseSerialCommander(Configurable):
         if self._policy is None:
             raise AssertionError("the commander has no policy; pass policy.command_mode or assign commander.policy")
         return self._policy.get_setting_collect({**self._learner.learn_info, "envstep": self._collector.envstep})
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the attributes that a subclass adds; the workers have states of their own."""
-        return attributes_state(self, _WORKERS)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`."""
-        load_attributes_state(self, state)
 
     @property
     def policy(self) -> Any:

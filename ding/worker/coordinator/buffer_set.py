@@ -1,23 +1,22 @@
-"""The replay buffers of a coordinator, and which chunks of samples they still need; also buffers in shards.
-
-Of a buffer in shards, the coordinator opens, saves and closes the shards, and sees no samples.
-"""
+"""The replay buffers of a coordinator, and which chunks of samples they still need."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from easydict import EasyDict
 
+from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.utils.data.samples import Kind, columns_of, replaced, table_of
+from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.replay_buffer.base_buffer import create_training_buffer
 from ding.worker.transport.chunk import DATA_ID, chunks_of
-from ding.worker.transport.ray.shard import Shard, Split, annealed_by_rank, call_all, push_to, sample_from, split_of
 from ding.worker.transport.stores import SampleStore
 
 # The chunk names of our collectors: this prefix, the rest of the collector's name, a number.
@@ -30,7 +29,7 @@ class ChunkReferences:
     The metadata of a sample names its chunk under `data_id`; samples without this key are ignored.
 
     Args:
-        delete: called with the name of a chunk, outside the lock, in the thread that releases the last reference.
+        delete: called with the names of chunks, outside the lock, in the thread that releases their last references.
 
     Example:
         >>> references = ChunkReferences(print)
@@ -39,10 +38,10 @@ class ChunkReferences:
         ['a', 'a']
         >>> references.release(["a"])
         >>> references.release(["a"])
-        a
+        ['a']
     """
 
-    def __init__(self, delete: Callable[[str], None]) -> None:
+    def __init__(self, delete: Callable[[list[str]], None]) -> None:
         self._delete = delete
         self._uses: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -70,16 +69,35 @@ class ChunkReferences:
                 elif left == 0:
                     del uses[name]
                     unused.append(name)
-        for name in unused:
-            self._delete(name)
+        if unused:
+            self._delete(unused)
 
     def clear(self) -> None:
         """Delete every chunk."""
         with self._lock:
             names = list(self._uses)
             self._uses.clear()
-        for name in names:
-            self._delete(name)
+        if names:
+            self._delete(names)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferFill:
+    """The level of a buffer.
+
+    Attributes:
+        capacity: 0 if it is unknown.
+        fraction: share of the capacity that is used, in [0, 1].
+        samples_per_insert: limit of drawn samples per inserted one; None for no limit.
+        drawn_per_insert: drawn samples per inserted one so far.
+    """
+
+    buffer_id: str
+    size: int
+    capacity: int
+    fraction: float
+    samples_per_insert: float | None
+    drawn_per_insert: float
 
 
 class BufferSet:
@@ -95,11 +113,14 @@ class BufferSet:
 
     Attributes:
         buffers: the open buffers.
+        create_limiter: returns the limiter of a new buffer; it may be set.
         is_deleting: whether chunks are deleted; otherwise they are left for another coordinator.
     """
 
     def __init__(self, exp_name: str, store: SampleStore | None, logger: Any) -> None:
         self.buffers: dict[str, Any] = {}
+        self.create_limiter: Callable[[], SampleLimiter] = partial(SampleLimiter, None, 1)
+        self._limiters: dict[str, SampleLimiter] = {}  # by buffer; they change under `_lock`
         self._exp_name, self._logger = exp_name, logger
         self._store = store
         self.is_deleting = True
@@ -118,28 +139,28 @@ class BufferSet:
         self._is_awake = False
         self._has_warned = False
 
-    def open(self, buffer_id: str, cfg: Mapping[str, Any]) -> None:
-        """Create the buffer unless it exists.
+    def open(self, buffer_id: str, cfg: Mapping[str, Any]) -> Any:
+        """Return the buffer; create it unless it exists.
 
         Raises:
             ConfigError: the buffer lacks what parallel training needs.
         """
-        self._open(buffer_id, cfg)
-
-    def _open(self, buffer_id: str, cfg: Mapping[str, Any], content: Any = None) -> Any:
-        """Return the buffer; create it with `content` unless it exists."""
         with self._opening:  # not the lock of the other methods, as a buffer may take seconds to start
             buffer = self.buffers.get(buffer_id)
             if buffer is None:
-                buffer = self.buffers[buffer_id] = self._make_buffer(buffer_id, EasyDict(cfg), content)
+                limiter = self._limiters[buffer_id] = self.create_limiter()
+                self._logger.info(
+                    "the buffer %s: %s samples are drawn for each inserted one, within %d samples",
+                    buffer_id,
+                    "any number of" if limiter.ratio is None else limiter.ratio,
+                    limiter.tolerance,
+                )
+                buffer = create_training_buffer(EasyDict(cfg), exp_name=self._exp_name)
+                buffer.on_dropped = self._note_dropped
+                self.buffers[buffer_id] = buffer
                 self._cfgs[buffer_id] = cfg
         if self._is_awake:  # the set was closed meanwhile
             self.close_buffer(buffer_id)
-        return buffer
-
-    def _make_buffer(self, buffer_id: str, cfg: EasyDict, content: Any) -> Any:
-        buffer = create_training_buffer(cfg, exp_name=self._exp_name)
-        buffer.on_dropped = self._note_dropped
         return buffer
 
     def _note_dropped(self, samples: list[Any]) -> None:
@@ -164,7 +185,9 @@ class BufferSet:
         try:
             with self._lock:
                 buffer = self.buffers.get(buffer_id)
-                is_accepted = buffer is not None and push_to(buffer, samples) > 0
+                is_accepted = buffer is not None and buffer.push(samples, -1) != 0  # users' buffers may return None
+                if is_accepted:
+                    self._limiters[buffer_id].insert(len(samples))
         finally:
             self._release_dropped(() if is_accepted else chunks)
         with self._changed:
@@ -175,32 +198,57 @@ class BufferSet:
         return len(samples) if is_accepted else 0
 
     def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
-        """Draw a batch, whose chunks are kept until `trained` reports it as used; None if no batch is available."""
+        """Draw a batch, whose chunks are kept until `trained` reports it as used.
+
+        Returns:
+            The batch; None if the buffer has none, or the limiter does not allow one yet.
+        """
         with self._lock:
-            buffer = self.buffers.get(buffer_id)
-            batch = None if buffer is None else sample_from(buffer, batch_size, cur_learner_iter)
+            buffer, limiter = self.buffers.get(buffer_id), self._limiters.get(buffer_id)
+            batch, was_full = None, limiter is not None and limiter.is_full
+            if buffer is not None and limiter is not None and limiter.may_draw:
+                if not isinstance(buffer, DequeBufferWrapper) or buffer.count() >= batch_size:  # it would log a warning
+                    batch = buffer.sample(batch_size, cur_learner_iter)
+                limiter.draw(0 if batch is None else len(batch))
             if batch is None:
                 self._missed[task_id] = self._pushes
             else:
                 self._batches[task_id].append(self._references.add(batch))
+            has_room = was_full and limiter is not None and not limiter.is_full
+        if has_room:
+            with self._changed:
+                self._changed.notify_all()
         self._release_dropped()
         return batch
 
-    def where(self, buffer_id: str) -> dict[str, Any] | None:
-        """Return, in plain values, where workers find the samples of a buffer themselves.
+    def wait_for_room(self, buffer_id: str, timeout_s: float) -> None:
+        """Wait until the limiter of a buffer allows more samples, or the buffer is closed, at most `timeout_s`."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_awake or (limiter := self._limiters.get(buffer_id)) is None or not limiter.is_full,
+                timeout_s,
+            )
 
-        None means that the buffer is unknown, or that its samples go through `push` and `sample`.
-        """
-        return None
+    def is_limited(self, buffer_id: str) -> bool:
+        """Return whether the buffer is open, and collectors and learner wait for each other."""
+        limiter = self._limiters.get(buffer_id)
+        return limiter is not None and limiter.ratio is not None
 
-    def note_level(self, buffer_id: str, level: int) -> None:
-        """Record the number of items that a learner, which draws its own batches, has found in the buffer."""
-
-    def levels(self) -> list[tuple[str, int, int]]:
-        """Return the id, number of items and capacity of each open buffer; 0 stands for an unknown capacity."""
+    def levels(self) -> list[BufferFill]:
+        """Return the level of each open buffer."""
         with self._lock:
-            opened = list(self.buffers.items())
-        return [(name, int(each.count()), int(getattr(each, "replay_buffer_size", 0))) for name, each in opened]
+            opened = [(name, buffer, self._limiters[name]) for name, buffer in self.buffers.items()]
+        return [
+            BufferFill(
+                name,
+                size := int(buffer.count()),
+                capacity := int(getattr(buffer, "replay_buffer_size", 0)),
+                size / capacity if capacity else 0.0,
+                limiter.ratio,
+                limiter.drawn / limiter.inserted if limiter.inserted else 0.0,
+            )
+            for name, buffer, limiter in opened
+        ]
 
     def batches_under_way(self) -> int:
         """Return the number of batches that learners have not read yet."""
@@ -246,8 +294,11 @@ class BufferSet:
         """Close and remove a buffer."""
         with self._lock:
             buffer = self.buffers.pop(buffer_id, None)
+            self._limiters.pop(buffer_id, None)
             if buffer is not None:
                 buffer.close()
+        with self._changed:
+            self._changed.notify_all()
         self._release_dropped()
 
     def close(self) -> None:
@@ -273,10 +324,20 @@ class BufferSet:
         buffer, content = self.buffers.get(buffer_id), None
         if buffer is not None and hasattr(buffer, "freeze") and hasattr(buffer, "discard"):
             content = buffer.freeze()
-        return {"cfg": _without_functions(self._cfgs.get(buffer_id, cfg)), "content": content}
+        limiter = self._limiters.get(buffer_id)
+        counts = None if content is None or limiter is None else limiter.state_dict()
+        return {"cfg": _without_functions(self._cfgs.get(buffer_id, cfg)), "content": content, "counts": counts}
 
-    def restore(self, buffer_id: str, cfg: Mapping[str, Any], content: dict[str, Any] | None) -> tuple[int, int]:
+    def restore(
+        self,
+        buffer_id: str,
+        cfg: Mapping[str, Any],
+        content: dict[str, Any] | None,
+        counts: Mapping[str, Any] | None = None,
+    ) -> tuple[int, int]:
         """Open a buffer with saved content, except samples whose chunks no longer exist.
+
+        If there are none left, the limiter begins anew, too.
 
         Returns:
             The number of samples that it holds, and the number that were dropped.
@@ -284,7 +345,7 @@ class BufferSet:
         Raises:
             ConfigError: see `open`.
         """
-        buffer, held = self._open(buffer_id, cfg, content), []
+        buffer, held = self.open(buffer_id, cfg), []
         if content is None:
             return 0, 0
         existing = None if self._store is None else self._store.names()
@@ -297,6 +358,8 @@ class BufferSet:
             buffer.load_state_dict(content)
             dropped: int = buffer.discard(is_unwanted)
             self._references.add(held)
+            if counts is not None and dropped < len(held):
+                self._limiters[buffer_id].load_state_dict(counts)
         self._release_dropped()
         chunks = {_chunk_of(sample) for sample in held if isinstance(sample, Mapping)} - {None}
         self._collectors.update(_collector_of(str(name)) for name in chunks)
@@ -338,18 +401,18 @@ class BufferSet:
             for name in self._store.names()
             if name.startswith(_CHUNK_PREFIX) and name not in self._references and is_meant(_collector_of(name))
         ]
-        for name in names:
-            self._delete(name)
+        if names:
+            self._delete(names)
         return len(names)
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, names: list[str]) -> None:
         if self._store is None or not self.is_deleting:
             return
         try:
-            self._store.delete(name)
+            self._store.delete(*names)
         except (OSError, ValueError) as e:
             if not self._has_warned:  # the others are likely to fail for the same reason
-                self._logger.warning("the samples %r, and others perhaps, are left where they are: %s", name, e)
+                self._logger.warning("the samples %r, and others perhaps, are left where they are: %s", names[0], e)
             self._has_warned = True
 
 
@@ -384,156 +447,3 @@ def _without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in cfg.items()
         if not callable(value)
     }
-
-
-# How long shards may take to start, and to write or read their samples.
-_OPEN_S, _SAVE_S = 120.0, 60.0
-# How many generations of files are kept: the last saved state of the coordinator may still name the second newest.
-_KEPT_GENERATIONS = 2
-
-# Opens the shard `index` of `shards`: (buffer_id, cfg, exp_name, index, shards) -> shard.
-OpenShard = Callable[[str, Mapping[str, Any], str, int, int], Shard]
-
-
-class ShardedBuffer:
-    """A sharded buffer as its coordinator sees it. Collectors push to the shards, and learners draw from them.
-
-    Args:
-        path: prefix of the files to which the shards save their samples.
-        logger: a text logger.
-
-    Attributes:
-        level: number of items, as a learner last reported it.
-    """
-
-    def __init__(
-        self, shards: Sequence[Shard], split: Split, close_shard: Callable[[Shard], None], path: str, logger: Any
-    ) -> None:
-        self.level = 0
-        self.shards, self.split = list(shards), split
-        self._close_shard, self._path, self._logger = close_shard, path, logger
-        self._generation = self._lost = 0
-
-    @property
-    def replay_buffer_size(self) -> int:
-        """The capacity of all shards together."""
-        return self.split.capacity
-
-    def count(self) -> int:
-        """Return `level`."""
-        return self.level
-
-    def update(self, info: Mapping[str, Any]) -> None:
-        """Do nothing: learners send priorities to the shards."""
-
-    def freeze(self) -> dict[str, Any]:
-        """Have the shards write their samples to files, and return what `load_state_dict` needs.
-
-        Samples of a shard that is lost meanwhile, or cannot write, are not saved; this is logged.
-        """
-        self._generation += 1
-        counts = self._ask_all("save", "the samples of a shard could not be saved to %s: %s")
-        for path in self._paths(self._generation - _KEPT_GENERATIONS):
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
-        return {"generation": self._generation, "counts": counts}
-
-    def load_state_dict(self, content: Mapping[str, Any]) -> None:
-        """Have the shards read the samples that they have saved; `discard` then returns how many are lost."""
-        self._generation = content["generation"]
-        self.level = sum(self._ask_all("load", "the samples in %s are lost: %s"))
-        self._lost = sum(content["counts"]) - self.level
-
-    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
-        """Return the number of samples that the last `load_state_dict` has not found; all others are kept."""
-        return self._lost
-
-    def _ask_all(self, method: str, problem: str) -> list[int]:
-        """Have each shard save or load its file, and return the numbers of samples; an error is logged and gives 0."""
-        paths, counts = self._paths(self._generation), []
-        for path, answer in zip(
-            paths, call_all(self.shards, method, [(path,) for path in paths], _SAVE_S), strict=True
-        ):
-            if isinstance(answer, BaseException):
-                self._logger.error(problem, path, answer)
-            counts.append(0 if isinstance(answer, BaseException) else int(answer))
-        return counts
-
-    def _paths(self, generation: int) -> list[str]:
-        return [f"{self._path}.{index}.{generation}" for index in range(len(self.shards))]
-
-    def close(self) -> None:
-        """Close the shards. Further calls do nothing."""
-        while self.shards:
-            self._close_shard(self.shards.pop())
-
-
-class ShardedBufferSet(BufferSet):
-    """Sharded replay buffers; see `BufferSet`.
-
-    Args:
-        exp_name: folder of the experiment. Shards save their samples to its subfolder `replay`, which their processes
-            must be able to write to.
-        logger: a text logger.
-        shards: number of shards of each buffer; a restored buffer has as many as before.
-        open_shard, close_shard: open and close one shard.
-        ranks: number of learner ranks that draw batches in each iteration.
-    """
-
-    def __init__(
-        self,
-        exp_name: str,
-        logger: Any,
-        shards: int,
-        open_shard: OpenShard,
-        close_shard: Callable[[Shard], None],
-        ranks: int = 1,
-    ) -> None:
-        super().__init__(exp_name, None, logger)
-        self._shards, self._open_shard, self._close_shard, self._ranks = shards, open_shard, close_shard, ranks
-        self._folder = os.path.abspath(os.path.join(exp_name, "replay"))
-
-    def _make_buffer(self, buffer_id: str, cfg: EasyDict, content: Any) -> ShardedBuffer:
-        count = self._shards if content is None else len(content["counts"])
-        own, exp_name = annealed_by_rank(cfg, self._ranks), os.path.abspath(self._exp_name)
-        path = os.path.join(self._folder, buffer_id)
-        buffer = ShardedBuffer([], split_of(own, count), self._close_shard, path, self._logger)
-        try:
-            for index in range(count):
-                buffer.shards.append(self._open_shard(buffer_id, own, exp_name, index, count))
-            for answer in call_all(buffer.shards, "open", [()] * count, _OPEN_S):
-                if isinstance(answer, BaseException):
-                    raise answer
-        except BaseException:
-            buffer.close()
-            raise
-        return buffer
-
-    def where(self, buffer_id: str) -> dict[str, Any] | None:
-        buffer = self.buffers.get(buffer_id)
-        if buffer is None:
-            return None
-        return {"shards": [shard.name for shard in buffer.shards], "split": buffer.split._asdict()}
-
-    def note_level(self, buffer_id: str, level: int) -> None:
-        if buffer_id in self.buffers:
-            self.buffers[buffer_id].level = level
-
-    def close_buffer(self, buffer_id: str) -> None:
-        super().close_buffer(buffer_id)
-        self._delete_files(f"{buffer_id}.")
-
-    def close(self) -> None:
-        super().close()
-        self._delete_files("")
-
-    def _delete_files(self, prefix: str) -> None:
-        """Delete the sample files whose names begin with `prefix`, unless they are kept for another coordinator."""
-        if not self.is_deleting:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(self._folder):
-                if name.startswith(prefix):
-                    os.remove(os.path.join(self._folder, name))
-            if not os.listdir(self._folder):
-                os.rmdir(self._folder)

@@ -45,7 +45,6 @@ class WorkerListener(Protocol):
     """The receiver of the events of workers and their tasks; see the methods of `Coordinator` with the same names."""
 
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None: ...
-    def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Mapping[str, Any]) -> None: ...
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None: ...
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool: ...
     def is_collector_task_useless(self, task_id: str) -> bool: ...
@@ -53,7 +52,6 @@ class WorkerListener(Protocol):
     def deal_with_learner_get_data(
         self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
     ) -> SampleList | None: ...
-    def deal_with_learner_level(self, buffer_id: str, level: int) -> None: ...
     def wait_for_data(self, task_id: str) -> None: ...
     def deal_with_learner_batches_done(self, task_id: str, count: int) -> None: ...
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool: ...
@@ -147,24 +145,21 @@ class TaskRun:
             self._side.deal_with_learner_finish_task(self.task_id, {**finished_task, "buffer_id": self.buffer_id})
 
     def _send(self, name: str, **content: Any) -> dict[str, Any]:
-        if self.worker.is_batched:
-            content["batched"] = True
         return self.worker.client.run({"name": name, **content}, self._timeout_s)
 
     def _collect(self) -> bool:
         reply = self._send(COLLECTOR_DATA)
-        samples, infos = _collected(reply)
-        pushed = reply.get("pushed")
-        if not (samples or pushed or infos):
+        if "samples" in reply:
+            samples, infos = from_text(reply["samples"]), list(reply.get("infos", ()))
+        else:  # the metadata of a sample, or an info
+            samples, infos = ([dict(reply)], []) if "data_id" in reply else ([], [reply])
+        if not (samples or infos):
             self._check_silence(reply, "made no env step")
         if reply.get("progress"):
             self._side.deal_with_collector_progress(self.task_id, reply["progress"])
         if samples:
-            data: Any = samples if self.worker.is_batched else samples[0]
             chunk = (chunks_of(samples) or [""])[0]
-            self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, chunk, data)
-        if pushed:
-            self._side.deal_with_collector_pushed(self.task_id, self.buffer_id, pushed)
+            self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, chunk, samples)
         # A list, not a generator: every info counts, and `any` would stop at the first end.
         ends = [self._side.deal_with_collector_judge_finish(self.task_id, info) for info in infos]
         return any(ends) or self._side.is_collector_task_useless(self.task_id)
@@ -176,13 +171,10 @@ class TaskRun:
             if self._take_infos(demand):
                 return True
         self._check_silence(demand, "made no iteration, though it has data,")
-        if "level" in demand:  # it draws its own batches
-            self._side.deal_with_learner_level(self.buffer_id, int(demand["level"]))
-            return False
         batches = self._batches(demand)
         if not batches:
             return False
-        if not self.worker.is_batched:
+        if "batch_num" not in demand:
             return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
         reply = self._send(LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
         if "batch_num" in reply:  # otherwise it must be asked
@@ -210,7 +202,7 @@ class TaskRun:
     def _batches(self, demand: Mapping[str, Any]) -> list[SampleList]:
         """Return the requested batches that the buffer has.
 
-        Wait for the first one; ask a batched learner again after a moment, as it may be done meanwhile.
+        Wait for the first one; ask a learner of several again after a moment, as it may be done meanwhile.
         """
         batches: list[SampleList] = []
         wanted = min(demand.get("batch_num", 1), _MAX_BATCHES)
@@ -224,7 +216,7 @@ class TaskRun:
                 break
             else:
                 self._side.wait_for_data(self.task_id)
-                if self.worker.is_batched:
+                if "batch_num" in demand:
                     break
         return batches
 
@@ -243,15 +235,6 @@ class TaskRun:
             else:
                 self._side.deal_with_learner_send_info(self.task_id, self.buffer_id, info)
         return is_done
-
-
-def _collected(reply: Mapping[str, Any]) -> tuple[SampleList, list[Mapping[str, Any]]]:
-    """Return the samples and infos in a collector's answer."""
-    if "pushed" in reply:
-        return [], list(reply["infos"])
-    if "samples" in reply:
-        return from_text(reply["samples"]), list(reply.get("infos", ()))
-    return ([dict(reply)], []) if "data_id" in reply else ([], [reply])
 
 
 class CommCoordinator:

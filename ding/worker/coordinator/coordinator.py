@@ -8,6 +8,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from easydict import EasyDict
@@ -29,8 +30,10 @@ from ding.utils.config_helper import (
 from ding.utils.data.nested import plain
 from ding.utils.data.samples import part_of
 from ding.utils.log_helper import build_logger
-from ding.worker.coordinator.base_parallel_commander import Task, create_parallel_commander
+from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, create_parallel_commander
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator, SampleList
+from ding.worker.coordinator.limiter import create_limiter
 from ding.worker.coordinator.parallel_run_state import ParallelRunState
 from ding.worker.coordinator.run_monitor import Progress, RunMonitor, failure_text
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
@@ -60,6 +63,10 @@ _REJOIN_S = 20.0
 JOIN_S = 5.0
 # How long a wait for samples may last before the learner is asked again whether it still needs them.
 DATA_WAIT_S = 0.25
+# How long collectors wait for the learner before they may send more samples: it may have been lost.
+ROOM_WAIT_S = 10.0
+# Seconds without an env step after which the user is told; `task_silence_s` says when the worker is restarted.
+TELL_SILENCE_S = 15.0
 # The number of consecutive collecting tasks that may fail to write samples; each has retried for some seconds.
 _MAX_STORAGE_ERRORS = 5
 # The keys of what learners count, and the message about it.
@@ -115,9 +122,6 @@ class Coordinator(Configurable):
             ),
             "restart_window_s": Setting(600, number(0), "Seconds within which `max_restarts` counts."),
             "max_env_step": Setting(NO_DEFAULT, number(0), "Number of env steps after which the run ends."),
-            "replay_shards": Setting(
-                1, integer(1), "Number of shards of each replay buffer, if the transport keeps samples in shards."
-            ),
             "state_interval_s": Setting(
                 0, number(0), "Seconds between two writes of the state to the folder of the run; 0 for never."
             ),
@@ -150,12 +154,17 @@ class Coordinator(Configurable):
             _check_addresses(own)
         exp_name = self._cfg.main.exp_name
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
-        self._buffers = transport.replay(exp_name, own, self._logger)
+        path_data = own.get("path_data")
+        store = None if path_data is None else transport.sample_store(path_data)
+        self._buffers = BufferSet(exp_name, store, self._logger)
         self._replay_buffer = self._buffers.buffers
         self._monitor = RunMonitor(own.get("max_env_step", math.inf), tell=self.info)
         self._comm_coordinator = CommCoordinator(own, self, self._logger)
         self._commander = create_parallel_commander(self._cfg.main)
         self._commander.env_steps = self._monitor.env_steps
+        policy = self._cfg.main.policy
+        settings = {**BaseCommander.config, **type(self._commander).config, **policy.other.commander}
+        self._buffers.create_limiter = partial(create_limiter, policy, settings)
         self._scheduler = TaskScheduler(
             self._commander,
             self._buffers,
@@ -296,7 +305,7 @@ class Coordinator(Configurable):
     # Events of collectors.
 
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
-        """Push samples that have arrived.
+        """Push samples that have arrived, and wait until the learner has trained on enough of them.
 
         Args:
             data: the metadata of one sample, or of several in a list.
@@ -315,20 +324,7 @@ class Coordinator(Configurable):
             self._log_dropped(task_id, buffer_id, count)
         else:
             self._monitor.take_samples(task_id, pushed, newest)
-
-    def deal_with_collector_pushed(self, task_id: str, buffer_id: str, newest: Mapping[str, Any]) -> None:
-        """Handle that a collector has pushed samples to the shards of a buffer itself.
-
-        Args:
-            newest: the metadata of the last sample, with the numbers `pushed` and `dropped`.
-        """
-        if not self._is_known(task_id, "samples"):
-            return
-        if newest["dropped"]:
-            self._log_dropped(task_id, buffer_id, newest["dropped"])
-        if newest["pushed"]:
-            self._storage_errors = 0
-        self._monitor.take_samples(task_id, int(newest["pushed"]), newest)
+            self._buffers.wait_for_room(buffer_id, ROOM_WAIT_S)
 
     def _log_dropped(self, task_id: str, buffer_id: str, count: int) -> None:
         state = self._task_state[task_id]
@@ -355,9 +351,18 @@ class Coordinator(Configurable):
         self._comm_coordinator.normalization = plain(self._normalization.state_dict())
 
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
-        """Note the number of env steps of a collector's task, possibly in the middle of an episode."""
-        if self._is_known(task_id, "progress"):
-            self._monitor.take_collector_info(task_id, progress)
+        """Note the number of env steps of a collector's task, possibly in the middle of an episode.
+
+        The user is told once about a task whose env or policy seems to hang.
+        """
+        if not self._is_known(task_id, "progress"):
+            return
+        self._monitor.take_collector_info(task_id, progress)
+        state, silence_s = self._task_state[task_id], progress.get("silence_s", 0.0)
+        if silence_s > TELL_SILENCE_S and not state.is_silent:
+            state.is_silent = True
+            kind = "evaluation" if progress.get("eval_flag") else "collecting task"
+            self.warn(f"the {kind} {task_id} has made no env step for {silence_s:.0f} s")
 
     def is_collector_task_useless(self, task_id: str) -> bool:
         """Return whether further results of the task would be of no use."""
@@ -368,6 +373,8 @@ class Coordinator(Configurable):
         """Process the result of a collector task."""
         if not self._is_known(task_id, "the end"):
             return
+        if finished_task.get("eval_flag"):  # the env steps of the weights, not those at the end of the evaluation
+            finished_task = {"env_step": self._monitor.env_steps_at(finished_task.get("train_iter")), **finished_task}
         self._monitor.take_collector_end(task_id, finished_task)
         if self.on_evaluation is not None and finished_task.get("eval_flag"):
             self.on_evaluation(finished_task)  # first: the weights of the next evaluation replace those of this one
@@ -393,10 +400,6 @@ class Coordinator(Configurable):
         if task_id not in self._task_state:
             raise self._unknown(task_id)
         return self._buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
-
-    def deal_with_learner_level(self, buffer_id: str, level: int) -> None:
-        """Note the number of samples that a learner, which draws its own batches, has found in its buffer."""
-        self._buffers.note_level(buffer_id, level)
 
     def wait_for_data(self, task_id: str) -> None:
         """Wait a moment for samples, after the buffer had no batch for a learner of this task."""
@@ -424,18 +427,12 @@ class Coordinator(Configurable):
             self._scheduler.notify()
 
     def _report_losses(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Report losses each time their number has doubled, and each lost shard."""
+        """Report losses each time their number has doubled."""
         state = self._task_state[task_id]
         for kind, text in _LOSSES.items():
             count = int(info.get(kind, 0))
             if count and state.is_news(kind, count):
                 self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
-        lost_shards = int(info.get("lost_shards", 0))
-        if lost_shards and state.is_news("lost_shards", lost_shards, factor=1):
-            self.error(
-                f"the learner of the task {task_id} has lost {lost_shards} shards of its replay buffer so far, with "
-                f"{info['lost_samples']} samples in them; others have replaced them"
-            )
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
         """Return whether the learner task is done."""

@@ -125,7 +125,7 @@ class OperatorServer:
 
     def _change(self, method: str, path: str, data: Mapping[str, Any]) -> Reply:
         body = {**data, "namespace": self._namespace, "coordinator": self._name}
-        return self._values(lambda: self._engine.request_once(method, path, body, timeout=TIMEOUT))
+        return self._values(lambda: self._engine.request(method, path, body, timeout=TIMEOUT, once=True))
 
     def _values(self, request: Callable[[], requests.Response]) -> Reply:
         import requests

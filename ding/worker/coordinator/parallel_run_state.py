@@ -201,7 +201,7 @@ class ParallelRunState:
             commander.load_state_dict(state_dict["commander"])
         functions = {key: value for key, value in self._present_buffer_cfg.items() if callable(value)}
         counts = [
-            self._buffers.restore(buffer_id, {**functions, **buffer["cfg"]}, buffer["content"])
+            self._buffers.restore(buffer_id, {**functions, **buffer["cfg"]}, buffer["content"], buffer["counts"])
             for buffer_id, buffer in state_dict["buffers"].items()
         ]
         for task in state_dict["learner_tasks"]:

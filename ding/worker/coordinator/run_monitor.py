@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import traceback
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +23,8 @@ _MAX_ERRORS = 20
 _MAX_ERROR_CHARS = 4000
 # Beyond this number of evaluations, every second one between the first and the last is forgotten.
 _MAX_EVALUATIONS = 500
+# Beyond this number of marks of env steps, every second one is forgotten.
+_MAX_MARKS = 10_000
 # The names, in a state, of the counters, which only grow.
 _COUNTERS = ("samples", "train_iter", "policy_iter")
 
@@ -31,7 +34,7 @@ class Evaluation:
     """A point of the learning curve.
 
     Attributes:
-        env_step: env steps of the collectors at the end of the evaluation.
+        env_step: env steps of the collectors when the learner had made the weights.
         train_iter: iteration of the evaluated weights; the latest one for several players.
         seconds: seconds since the start of the run.
     """
@@ -214,6 +217,7 @@ class RunMonitor:
         self._best_return: float | None = None
         self._evaluations: list[Evaluation] = []
         self._errors: deque[ErrorNote] = deque(maxlen=_MAX_ERRORS)
+        self._marks = [(0, 0)]  # iterations of the learner, and the env steps when it reported them
         self._sample_rate, self._update_rate = RecentRate(self._start), RecentRate(self._start)
         self._has_learner_info = False
 
@@ -293,6 +297,7 @@ class RunMonitor:
             for name in _COUNTERS:
                 setattr(self, f"_{name}", max(getattr(self, f"_{name}"), state[name]))
             self.env_steps.count_from(state["env_steps"])
+            self._marks = [(0, self.env_steps.total)]
             self._stalled_tasks += state["stalled_tasks"]
             returns = [value for value in (self._best_return, state["best_return"]) if value is not None]
             self._best_return = max(returns, default=None)
@@ -330,7 +335,8 @@ class RunMonitor:
                 self._check_limit()
             elif finished_task.get("reward_mean") is not None and finished_task.get("real_episode_count", 1):
                 train_iter = _newest_iter(finished_task.get("train_iter"))
-                self.add_evaluation(self.env_steps.total, train_iter, float(finished_task["reward_mean"]))
+                env_step = finished_task.get("env_step", self.env_steps.total)
+                self.add_evaluation(env_step, train_iter, float(finished_task["reward_mean"]))
 
     def add_evaluation(self, env_step: int, train_iter: int, mean_return: float) -> None:
         """Append an evaluation to the learning curve."""
@@ -352,7 +358,17 @@ class RunMonitor:
             is_first, self._has_learner_info = not self._has_learner_info, True
             before, self._train_iter = self._train_iter, max(self._train_iter, int(info.get("learner_step", 0)) + 1)
             self._update_rate.add(self._now(), 1 if is_first else self._train_iter - before)  # it may begin with any
+            if self.env_steps.total > self._marks[-1][1]:
+                self._marks.append((self._train_iter, self.env_steps.total))
+                if len(self._marks) > _MAX_MARKS:
+                    del self._marks[1:-1:2]
             return is_first
+
+    def env_steps_at(self, train_iter: Any) -> int:
+        """Return the env steps when the learner reached this iteration, or the latest one for several players."""
+        with self._lock:
+            index = bisect_right(self._marks, _newest_iter(train_iter), key=lambda mark: mark[0])
+            return self._marks[max(0, index - 1)][1]
 
     def count_stalled_task(self) -> None:
         """Count a task that was abandoned because it made no progress."""

@@ -15,7 +15,7 @@ from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.run_monitor import RunMonitor
-from ding.worker.transport.transport import COLLECTOR, LEARNER, REPLAY
+from ding.worker.transport.transport import COLLECTOR, LEARNER, QUEUE_SIZE
 
 # How long the caller waits for a commander that is busy.
 COMMANDER_TIMEOUT_S = 5.0
@@ -48,6 +48,7 @@ class TaskState:
         last_chunk: the last chunk that its collector reported.
         dropped: number of its samples that found no buffer.
         losses: number of losses that were logged, by kind.
+        is_silent: whether the user was told that it makes no env steps.
     """
 
     task_id: str
@@ -55,10 +56,11 @@ class TaskState:
     last_chunk: Any = ""
     dropped: int = 0
     losses: Counter[str] = field(default_factory=Counter)
+    is_silent: bool = False
 
-    def is_news(self, kind: str, count: int, factor: int = 2) -> bool:
-        """Return whether a loss is to be logged: the number of this kind has grown by `factor` since the last time."""
-        is_news = self.losses[kind] < count >= factor * self.losses[kind]
+    def is_news(self, kind: str, count: int) -> bool:
+        """Return whether a loss is to be logged: the number of this kind has doubled since the last time."""
+        is_news = self.losses[kind] < count >= 2 * self.losses[kind]
         if is_news:
             self.losses[kind] = count
         return is_news
@@ -227,9 +229,8 @@ class TaskScheduler:
         buffer_cfg = sent.pop("replay_buffer_cfg", None)
         if buffer_cfg is not None:  # a learner task that runs again finds its buffer open
             self._buffers.open(task["buffer_id"], buffer_cfg)
-        where = self._buffers.where(task["buffer_id"])
-        if where is not None:
-            sent[REPLAY] = where
+        if collects and self._buffers.is_limited(task["buffer_id"]):
+            sent[QUEUE_SIZE] = 1  # so it waits with its next chunk until the last one is inserted
         send = self._comm.send_collector_task if kind == COLLECTOR else self._comm.send_learner_task
         is_sent = send(sent)
         if not is_sent:

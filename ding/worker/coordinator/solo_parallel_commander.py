@@ -43,9 +43,10 @@ class Training(NamedTuple):
 class TrainingCommander(BaseCommander):
     """Base of the commanders that train one learner at a time on collected samples.
 
-    The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds have passed since
-    the last evaluation began, unless it still runs. When the learner has trained all its iterations, its last weights
-    are evaluated, after an evaluation that still runs; then the run ends. It also ends when
+    The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds, or
+    `eval_interval_env_step` env steps, have passed since the last evaluation began, unless it still runs. When the
+    learner has trained all its iterations, its last weights are evaluated, after an evaluation that still runs; then
+    the run ends. It also ends when
     `policy.eval.evaluator.patience` evaluations in a row had no better mean return than the best one. A subclass
     defines the policies of a task (`_collector_cfg`), and may add conditions for the end of the run (`_reaches_goal`).
 
@@ -67,12 +68,13 @@ class TrainingCommander(BaseCommander):
         "_evaluator_info",
         "_best_return",
         "_idle_evaluations",
+        "_last_eval_step",
     )
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
         own = self._open_spaces(self._cfg.policy.other.commander)
-        self._eval_interval = own.eval_interval
+        self._eval_interval, self._eval_steps = own.eval_interval, own.eval_interval_env_step or math.inf
         self._stop_value = self._cfg.env.get("stop_value")
         patience = self._cfg.policy.get("eval", {}).get("evaluator", {}).get("patience")
         check_values({"patience": patience}, "the section policy.eval.evaluator", _EVALUATOR_RULES)
@@ -94,6 +96,7 @@ class TrainingCommander(BaseCommander):
         self._best_return = -math.inf
         self._idle_evaluations = 0  # number of evaluations since the best mean return
         self._last_eval_time: float | None = None
+        self._last_eval_step = 0
         self._evaluating: set[str] = set()
         self._last_evaluation: str | None = None  # the task for the final weights
         self._collecting: dict[str, str] = {}  # tasks, and the buffers they fill
@@ -128,7 +131,7 @@ class TrainingCommander(BaseCommander):
         setting = self._policy.get_setting_collect({**self._learner_info[-1], "envstep": self.envstep})
         cfg = self._collector_cfg(task_id, is_eval, setting, training)
         if is_eval:
-            self._last_eval_time = monotonic()
+            self._last_eval_time, self._last_eval_step = monotonic(), self.envstep
             self._evaluating.add(task_id)
             self._last_evaluation = task_id if self._is_trained else None
         else:
@@ -140,7 +143,9 @@ class TrainingCommander(BaseCommander):
             return False
         if self._is_trained:
             return self._last_evaluation is None
-        return self._last_eval_time is None or monotonic() - self._last_eval_time > self._eval_interval
+        if self._last_eval_time is None or self.envstep - self._last_eval_step >= self._eval_steps:
+            return True
+        return bool(monotonic() - self._last_eval_time > self._eval_interval)
 
     def get_learner_task(self) -> Task | None:
         if self._end_flag or self._is_trained or not self._learner_task_space.acquire_space():
@@ -203,7 +208,7 @@ class TrainingCommander(BaseCommander):
         text.info(text.get_tabulate_vars_hor({"train_iter": train_iter, **values}))
         for key, value in values.items():
             self._tb_logger.add_scalar(f"{kind}_iter/{key}", value, train_iter)
-            self._tb_logger.add_scalar(f"{kind}_step/{key}", value, self.envstep)
+            self._tb_logger.add_scalar(f"{kind}_step/{key}", value, finished_task.get("env_step", self.envstep))
 
     def _train_iter_of(self, finished_task: Mapping[str, Any]) -> int:
         """Return the iteration of the weights that were used."""

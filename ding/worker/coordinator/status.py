@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from ding.interaction.base import Page
-from ding.worker.coordinator.buffer_set import BufferSet
+from ding.worker.coordinator.buffer_set import BufferFill, BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.run_monitor import RunMonitor, RunReport
 from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
@@ -32,16 +32,6 @@ class RunningTask:
     worker: str
     is_eval: bool
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class BufferFill:
-    """The level of a buffer; `fraction` is in [0, 1]."""
-
-    buffer_id: str
-    size: int
-    capacity: int
-    fraction: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +76,7 @@ def read_status(
         workers=comm.workers.statuses(),
         tasks=_running_tasks(comm, scheduler.running),
         queues=QueueDepths(waiting[LEARNER], waiting[COLLECTOR], buffers.batches_under_way()),
-        buffers=tuple(BufferFill(*level, level[1] / level[2] if level[2] else 0.0) for level in buffers.levels()),
+        buffers=tuple(buffers.levels()),
     )
 
 

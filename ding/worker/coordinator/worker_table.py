@@ -131,11 +131,6 @@ class Worker:
     task_id: str | None = None
     is_lost: bool = False
 
-    @property
-    def is_batched(self) -> bool:
-        """Whether one message to or from it carries many samples, or many batches."""
-        return bool(self.resource.get("batched", False))
-
 
 class WorkerTable:
     """The workers by name. This class is thread-safe.

@@ -27,16 +27,14 @@ from ding.utils.config_helper import (
     check_section,
     instance_of,
     integer,
-    warn_of_unknown,
 )
 from ding.utils.data.dataloader import AsyncDataLoader
 from ding.utils.data.samples import table_of
 from ding.utils.import_helper import import_module
 from ding.utils.log_helper import only_shows
-from ding.utils.object_state import SavedAttributes, attributes_state, load_attributes_state
+from ding.utils.object_state import SavedAttributes, declared_state, load_declared_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
 from ding.utils.registry_factory import LEARNER_REGISTRY
-from ding.utils.time_helper import PULSE
 from ding.worker.learner.learner_hook import (
     LearnerHook,
     add_learner_hook,
@@ -226,7 +224,6 @@ class BaseLearner(SavedAttributes, Configurable):
         if self._world_size > 1 and "log_reduce_after_iter" not in cfg.hook:
             cfg.hook.log_reduce_after_iter = True
         unknown = unknown_hooks(cfg.hook)
-        warn_of_unknown(type(self), [f"hook.{key}" for key in unknown], f"the learner {instance_name!r}")
         self._hooks = build_learner_hook_by_cfg({key: cfg.hook[key] for key in cfg.hook if key not in unknown})
         is_multitask = cfg.get("is_multitask_pipeline", False)
         self.only_monitor_rank0: bool = cfg.get("only_monitor_rank0", True) and not is_multitask
@@ -338,8 +335,6 @@ class BaseLearner(SavedAttributes, Configurable):
         """
         policy = self._require_policy()
         begin_s = perf_counter()
-        if begin_s > PULSE.due:
-            PULSE.beat()
         self.call_hook("before_iter")
         if self._follows_progress:
             policy.set_attribute("progress_remaining", self.progress_remaining(envstep))
@@ -350,7 +345,7 @@ class BaseLearner(SavedAttributes, Configurable):
         try:
             output = policy.forward(data, **(policy_kwargs or {}))
         finally:
-            if fitting is not None and torch.get_num_threads() == fitting:  # else the policy has chosen another number
+            if fitting is not None:
                 torch.set_num_threads(threads)
         results = [output] if isinstance(output, dict) else output
         if not isinstance(results, list):
@@ -483,8 +478,8 @@ class BaseLearner(SavedAttributes, Configurable):
                 key: values if isinstance(values, (torch.Tensor, np.ndarray)) else list(values)
                 for key, values in self._priority_info.items()
             },
-            "monitor": None if self._monitor is None else attributes_state(self._monitor),
-            "hooks": {position: [attributes_state(hook) for hook in row] for position, row in self._hooks.items()},
+            "monitor": None if self._monitor is None else declared_state(self._monitor),
+            "hooks": {position: [hook.state_dict() for hook in row] for position, row in self._hooks.items()},
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[str]:
@@ -500,12 +495,12 @@ class BaseLearner(SavedAttributes, Configurable):
                     f"the learner has {len(row)} hooks at {position!r}, but the state has {len(saved)}; register the "
                     "same hooks as before"
                 )
-            for hook, attributes in zip(row, saved, strict=True):
-                load_attributes_state(hook, attributes)
+            for hook, state in zip(row, saved, strict=True):
+                hook.load_state_dict(state)
         self._last_iter.update(int(state_dict["last_iter"]))
         self._priority_info = dict(state_dict["priority_info"])
         if self._monitor is not None and state_dict["monitor"] is not None:
-            load_attributes_state(self._monitor, state_dict["monitor"])
+            load_declared_state(self._monitor, state_dict["monitor"])
         return super().load_state_dict(state_dict)
 
     def call_hook(self, name: str) -> None:
@@ -520,6 +515,11 @@ class BaseLearner(SavedAttributes, Configurable):
             raise KeyError(f"unknown hook position {name!r}; the positions are {', '.join(self._hooks)}") from None
         for hook in hooks:
             hook(self)
+
+    @property
+    def hooks(self) -> list[LearnerHook]:
+        """The hooks of all positions."""
+        return [hook for row in self._hooks.values() for hook in row]
 
     def register_hook(self, hook: LearnerHook) -> None:
         """Add `hook`; it runs after the hooks of its position with the same or a lower priority number."""

@@ -20,13 +20,14 @@ from ding.utils.config_helper import (
     Rule,
     anything,
     check_config,
-    edit_distance,
     instance_of,
     integer,
+    nearest,
     number,
 )
 from ding.utils.data.nested import is_container, is_mapping, plain
 from ding.utils.file_helper import read_file, save_file
+from ding.utils.object_state import SavedAttributes
 from ding.utils.pytorch_ddp_dist_helper import allreduce
 from ding.worker.learner.checkpoint import (
     EXTRA,
@@ -63,10 +64,11 @@ _KEPT_PREFIX = "noreduce_"
 _MIN_SIZE = 256
 
 
-class Hook(ABC):
+class Hook(SavedAttributes, ABC):
     """A callable with a name and a priority; a lower priority runs earlier.
 
-    Other keyword arguments are ignored, so that a subclass need not declare `ext_args`.
+    Other keyword arguments are ignored, so that a subclass need not declare `ext_args`. A subclass with a state that a
+    resumed run needs names its attributes in `_saved`, see `SavedAttributes`.
 
     Raises:
         AssertionError: the priority is negative.
@@ -479,9 +481,10 @@ def _build_full(key: str, form: Mapping[str, Any]) -> LearnerHook:
 
 
 def _unknown_key(key: str) -> str:
-    nearest = min(simplified_hook_mapping, key=lambda known: edit_distance(key, known))
+    similar = nearest(key, simplified_hook_mapping)
+    meant = "" if similar is None else f" did you mean {similar!r}?"
     return (
-        f"unknown hook config key {key!r}; did you mean {nearest!r}? A plain value goes with one of "
+        f"unknown hook config key {key!r};{meant} a plain value goes with one of "
         f"{', '.join(simplified_hook_mapping)}; any other hook needs the full form, EasyDict(name=, type=, position=)"
     )
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ding.data.priority_index import PRIORITY_EPS, PriorityIndex, as_priorities, priorities_of
 from ding.data.ring import BoolArray
-from ding.utils.autolog import TickTime
 from ding.utils.config_helper import Setting, Settings, integer, number
 from ding.utils.data.samples import Column, Items, Kind, Node, Samples, Table, listed, part_of, rows_of, values_of
 from ding.utils.registry_factory import BUFFER_REGISTRY
-from ding.utils.segment_tree import FloatArray, IntArray, MinSegmentTree, SumSegmentTree
+from ding.utils.segment_tree import FloatArray, IntArray, SumSegmentTree
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
-from ding.worker.replay_buffer.utils import LimitCheck, SampledDataAttrMonitor, ThruputController, UniqueIds, parse_id
+from ding.worker.replay_buffer.utils import LimitCheck, ThruputController, UniqueIds
 
 # The keys that `sample` adds. When an item with such keys is pushed, only `priority` is used.
 _METADATA_KEYS = {"replay_unique_id", "replay_buffer_idx", "priority", "staleness", "use", "IS"}
@@ -128,9 +129,10 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._oldest_iter = math.inf  # a lower bound of all `collect_iter`
         self._thruput_controller = ThruputController(own.thruput_controller)
         self._sample_min_limit_ratio = own.thruput_controller.sample_min_limit_ratio
-        self._tick = TickTime()
-        self._sampled_data_attr_monitor = SampledDataAttrMonitor(
-            self._tick, own.monitor.sampled_data_attr.average_range
+        self._draws = 0
+        # Use counts, priorities and staleness of the recent batches.
+        self._recent: deque[dict[str, np.ndarray]] = deque(
+            maxlen=max(1, int(own.monitor.sampled_data_attr.average_range))
         )
         self._print_freq = int(own.monitor.sampled_data_attr.print_freq)
         self.check_list: list[Callable[[Any], bool]] = [_is_dict]
@@ -151,10 +153,6 @@ class AdvancedReplayBuffer(ColumnBuffer):
     @property
     def _sum_tree(self) -> SumSegmentTree:
         return self._index.sum_tree
-
-    @property
-    def _min_tree(self) -> MinSegmentTree:
-        return self._index.min_tree
 
     @property
     def max_priority(self) -> float:
@@ -285,8 +283,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
             is_allowed, report = enough.allowed and rate.allowed, None
             if is_allowed:
                 batch = self._draw_batch(size, int(cur_learner_iter), sample_range)
-                if (self._tick.step() - 1) % self._print_freq == 0:
-                    report = self._sampled_data_attr_monitor.summary()
+                if (self._draws - 1) % self._print_freq == 0:
+                    report = self._statistics()
             if self._store.dropped:
                 self._store.report_dropped()
         if not is_allowed:
@@ -318,7 +316,6 @@ class AdvancedReplayBuffer(ColumnBuffer):
         """
         with self._lock:
             batch = self._draw_batch(size, int(cur_learner_iter), None, least_weight)
-            self._tick.step()
             self._store.report_dropped()
         return batch
 
@@ -333,7 +330,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
         importance = self._index.importance(slots, self._beta, least_weight)
         added = {"staleness": Column(Kind.INT, staleness), "IS": Column(Kind.FLOAT, importance)}
         batch = self._with_metadata(slots, columns, records, added)
-        self._sampled_data_attr_monitor.record(use=records["use"], priority=records["priority"], staleness=staleness)
+        self._draws += 1
+        self._recent.append({"use": records["use"], "priority": records["priority"], "staleness": staleness})
         self._beta = min(1.0, self._beta + self._beta_step)
         self._thruput_controller.add(sampled=size)
         self._periodic_thruput_monitor.add(sampled=size, valid=self._store.valid_count)
@@ -347,7 +345,11 @@ class AdvancedReplayBuffer(ColumnBuffer):
     def _staleness_of(records: np.ndarray, cur_learner_iter: int) -> IntArray:
         """Return the staleness [n] of items from their `records`; -1 if unknown."""
         iters = records["collect_iter"]
-        return np.where(iters == _NO_ITER, -1, cur_learner_iter - iters)
+        staleness: IntArray = cur_learner_iter - iters
+        is_unknown = iters == _NO_ITER
+        if np.count_nonzero(is_unknown):
+            staleness[is_unknown] = -1
+        return staleness
 
     def _with_metadata(
         self, slots: IntArray, columns: dict[str, Node] | None, records: np.ndarray, added: dict[str, Column]
@@ -418,6 +420,12 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._index.remove(slots)
         self._store.valid_count -= live
         self._periodic_thruput_monitor.add(removed=live, valid=self._store.valid_count)
+
+    def _statistics(self) -> dict[str, float]:
+        """Return averages, largest and smallest values over the recent batches."""
+        averages = {f"{key}_avg": fmean(batch[key].mean().item() for batch in self._recent) for key in self._recent[0]}
+        largest = {f"{key}_max": max(batch[key].max().item() for batch in self._recent) for key in self._recent[0]}
+        return {**averages, **largest, "priority_min": min(batch["priority"].min().item() for batch in self._recent)}
 
     def _log_report(self, report: dict[str, float], cur_learner_iter: int) -> None:
         report["beta"] = self._beta
@@ -491,8 +499,8 @@ class AdvancedReplayBuffer(ColumnBuffer):
             "next_unique_id": self._next_unique_id,
             "beta": self._beta,
             "anneal_step": self._anneal_step,
-            "tick": self._tick.time(),
-            "sampled": self._sampled_data_attr_monitor.state_dict(),
+            "draws": self._draws,
+            "recent": [dict(batch) for batch in self._recent],
             "limiter": self._thruput_controller.state_dict(),
             "collector_envstep": self._cur_collector_envstep,
         }
@@ -510,8 +518,6 @@ class AdvancedReplayBuffer(ColumnBuffer):
         super().load_state_dict(_state_dict)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if not isinstance(state["data"], Mapping):
-            state = self._state_of_list(state)
         super()._restore(state)
         self._index.clear()
         self._index.set_weights(np.flatnonzero(self._store.held), np.asarray(state["weights"]))
@@ -520,26 +526,12 @@ class AdvancedReplayBuffer(ColumnBuffer):
         iters = self._store.fields["collect_iter"][self._store.held]
         self._oldest_iter = float(iters[iters != _NO_ITER].min(initial=np.iinfo(np.int64).max))
         self._next_unique_id = int(state["next_unique_id"])
-        self._beta, self._anneal_step = state.get("beta", self._beta), state.get("anneal_step", self._anneal_step)
-        if "tick" in state:
-            self._tick = self._sampled_data_attr_monitor.time = TickTime(int(state["tick"]))
-            self._sampled_data_attr_monitor.load_state_dict(state["sampled"])
-            self._thruput_controller.load_state_dict(state["limiter"])
-            self._cur_collector_envstep = state["collector_envstep"]
-
-    def _state_of_list(self, state: dict[str, Any]) -> dict[str, Any]:
-        state = super()._state_of_list(state)
-        items = state["data"]["samples"]  # with their metadata
-        ids = [parse_id(self._instance_name, item["replay_unique_id"]) for item in items]
-        priorities = priorities_of(items, self._index.max_priority)
-        fields = {
-            "unique_id": ids,
-            "use": [item.get("use", 0) for item in items],
-            "priority": priorities,
-            "collect_iter": self._collect_iters_of(items),
-        }
-        state["data"] |= {"samples": _without_metadata(items), "fields": fields}
-        return {**state, "weights": np.where(priorities == 0, 0.0, priorities**self._index.alpha)}
+        self._beta, self._anneal_step = state["beta"], state["anneal_step"]
+        self._draws = int(state["draws"])
+        self._recent.clear()
+        self._recent.extend(state["recent"])
+        self._thruput_controller.load_state_dict(state["limiter"])
+        self._cur_collector_envstep = state["collector_envstep"]
 
     def _items_to_save(self) -> list[Any]:
         slots = self._store.occupied()

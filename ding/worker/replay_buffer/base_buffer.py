@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 import numpy as np
+import psutil
 from easydict import EasyDict
 
 from ding.data.buffer_interface import (
     IBuffer,
-    MemoryCheck,
     StatefulBuffer,
     read_data_file,
     write_data_file,
@@ -39,6 +39,7 @@ from ding.utils.import_helper import import_module
 from ding.utils.object_state import generator_state, set_generator_state
 from ding.utils.pytorch_ddp_dist_helper import get_rank
 from ding.utils.registry_factory import BUFFER_REGISTRY
+from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.utils import PeriodicThruputMonitor, UsedDataRemover
 from ding.worker.worker_log import WorkerLog
 
@@ -63,7 +64,7 @@ STORAGE_SETTINGS = Settings(
         "share_frames": Setting(
             False,
             boolean,
-            "Whether to store frames that successive image observations [C, ...] share, as with stacked frames, once.",
+            "Whether to store frames of stacked images [C, ...] once, where the env manager knows the stack.",
         ),
         "storage": Setting(
             "memory",
@@ -148,12 +149,9 @@ class ColumnBuffer(StatefulBuffer):
         tb_logger: A shared TensorBoard writer. If None, the buffer creates one and closes it.
         exp_name: Folder of the experiment, for the logs.
         instance_name: Name of this buffer in files, tags and ids.
-
-    Attributes:
-        on_dropped: Called with a list of the items that left the buffer: overwritten, used up, stale or cleared.
-            It is called under the buffer's lock, when all counts are right, and may be set.
     """
 
+    _store: ColumnStore
     # Name and dtype of the metadata that a subclass keeps for each slot.
     _slot_fields: Sequence[tuple[str, Any]] = ()
 
@@ -172,10 +170,11 @@ class ColumnBuffer(StatefulBuffer):
         self._log = WorkerLog(exp_name, instance_name, tb_logger, is_monitor=is_monitor)
         self._logger, self._tb_logger = self._log.text, self._log.tb
         self._rng = new_generator()
+        folder = self._cfg.storage_path or os.path.join(self._log.path, "columns")
         self._store = ColumnStore(
             int(self._cfg.replay_buffer_size),
             self._logger,
-            self._storage_folder(),
+            None if self._cfg.storage == "memory" else folder,
             self._cfg.share_frames,
             self._slot_fields,
         )
@@ -186,7 +185,6 @@ class ColumnBuffer(StatefulBuffer):
         self._periodic_thruput_monitor = PeriodicThruputMonitor(instance_name, period, self._logger, self._tb_logger)
         if not is_monitor:
             self._periodic_thruput_monitor.close()
-        self._memory_check = MemoryCheck(self._logger)
         self.on_dropped = None
         self._closed = False
         self._begin()
@@ -198,11 +196,6 @@ class ColumnBuffer(StatefulBuffer):
 
     def _begin(self) -> None:
         """Complete the construction, in a subclass; called at the end of the constructor."""
-
-    def _storage_folder(self) -> str | None:
-        if self._cfg.storage == "memory":
-            return None
-        return self._cfg.storage_path or os.path.join(self._log.path, "columns")
 
     # Private attributes of DI-engine that external code accesses.
 
@@ -241,7 +234,7 @@ class ColumnBuffer(StatefulBuffer):
         self._closed = True
         try:
             self.clear()
-        finally:  # `on_dropped` may raise
+        finally:  # an item may lack the name of its file
             self._periodic_thruput_monitor.close()
             self._used_data_remover.close()
             self._log.close()
@@ -264,6 +257,30 @@ class ColumnBuffer(StatefulBuffer):
         return self._store.valid_count
 
     @property
+    def replay_buffer_size(self) -> int:
+        """Capacity, in items."""
+        return self._store.size
+
+    @property
+    def push_count(self) -> int:
+        """Number of items stored so far."""
+        return self._store.push_count
+
+    def discard(self, is_unwanted: Callable[[Any], bool]) -> int:
+        with self._lock:
+            slots = self._store.occupied()
+            items = rows_of(self._store.read(slots))
+            unwanted = slots[np.fromiter(map(is_unwanted, items), dtype=np.bool_, count=len(items))]
+            if unwanted.size:
+                self._remove(unwanted)
+                self._store.report_dropped()
+            return len(unwanted)
+
+    def _remove(self, slots: IntArray) -> None:
+        """Remove the items in `slots` [n >= 1] and update all counts."""
+        raise NotImplementedError
+
+    @property
     def on_dropped(self) -> Callable[[list[Any]], None] | None:
         return self._on_dropped
 
@@ -278,29 +295,16 @@ class ColumnBuffer(StatefulBuffer):
         return {
             "data": self._store.snapshot(is_copied),
             "rng": generator_state(self._rng),
-            "thruput": self._periodic_thruput_monitor.state_dict(),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if not isinstance(state["data"], Mapping):
-            state = self._state_of_list(state)
-        if state.get("thruput") and "push_data_count" not in state["thruput"]:
-            raise ValueError("the state of the buffer is of an earlier version, and cannot be loaded")
         self._store.load(state["data"])
-        if "rng" in state:
-            set_generator_state(self._rng, state["rng"])
-        if state.get("thruput"):
-            self._periodic_thruput_monitor.load_state_dict(state["thruput"])
+        set_generator_state(self._rng, state["rng"])
 
-    def _state_of_list(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Convert a state whose `data` is a list of the items by slot, None for an empty one, to columns."""
-        data, tail = state["data"], state["tail"]
-        slots = [slot for slot, item in enumerate(data) if item is not None]
-        filled = len(data) if any(slot >= tail for slot in slots) else tail
-        snapshot = {"size": len(data), "start": (tail - filled) % len(data), "filled": filled, "order": None}
-        snapshot |= {name: state[name] for name in ("valid_count", "push_count")}
-        snapshot |= {"slots": slots, "samples": [data[slot] for slot in slots], "object_slots": [], "fields": {}}
-        return {**state, "data": snapshot}
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(_state_dict)
+        with self._lock:
+            self._store.report_dropped()
 
     def save_data(self, file_name: str) -> None:
         """Write the items that can be sampled to `file_name`, oldest first, as code-free msgpack."""
@@ -350,10 +354,19 @@ class ColumnBuffer(StatefulBuffer):
 
     def _write(self, items: Items) -> tuple[Slots, int]:
         """Write at most `replay_buffer_size` items, and return their slots and the number of items overwritten."""
+        is_first = self._store.columns is None
         written = self._store.put(items)
-        if not self._memory_check.is_done:
-            is_mapped = self._storage_folder() is not None
-            self._memory_check.estimate(items, self._store.size, 0 if is_mapped else self._store.nbytes)
+        if is_first and self._cfg.storage == "memory":
+            full_bytes, free_bytes = self._store.nbytes, psutil.virtual_memory().available
+            if full_bytes > free_bytes:
+                self._logger.warning(
+                    "the buffer will not fit into memory: its %d items take up to %.1f GiB, but only %.1f GiB are "
+                    "free; reduce replay_buffer_size to about %d",
+                    self._store.size,
+                    full_bytes / 2**30,
+                    free_bytes / 2**30,
+                    int(self._store.size * free_bytes / full_bytes),
+                )
         return written
 
     def _item_view(self, slot: int) -> Any:
@@ -413,9 +426,7 @@ def _delete_files_too(
     remover: UsedDataRemover, on_dropped: Callable[[list[Any]], None] | None, items: list[Any]
 ) -> None:
     """Call `on_dropped`, then queue the files of `items` for deletion."""
-    try:
-        if on_dropped is not None:
-            on_dropped(items)
-    finally:
-        for item in items:
-            remover.add_used_data(item)
+    if on_dropped is not None:
+        on_dropped(items)
+    for item in items:
+        remover.add_used_data(item)

@@ -18,8 +18,6 @@ from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.utils.segment_tree import IntArray
 from ding.worker.replay_buffer.base_buffer import STORAGE_SETTINGS, ColumnBuffer
 
-_SIZE_RULE = number(0)
-
 
 @BUFFER_REGISTRY.register("naive")
 class NaiveReplayBuffer(ColumnBuffer):
@@ -214,11 +212,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         self._current_buffer_size = self._size_at(0)
 
     def _size_at(self, envstep: float) -> float:
-        size = self._set_buffer_size(envstep)
-        allowed = _SIZE_RULE(size)
-        if allowed is not None:
-            raise ValueError(f"set_buffer_size({envstep}) = {size!r} is not allowed; it must be {allowed}")
-        return float(size)
+        return float(self._set_buffer_size(envstep))
 
     def update(self, envstep: float) -> None:  # type: ignore[override]  # the documented signature
         """Sample from `set_buffer_size(envstep)` items after this call.
@@ -228,7 +222,6 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
         Raises:
             TypeError: If `envstep` is not a number.
-            ValueError: If the function does not return a number >= 0.
         """
         if not isinstance(envstep, Real):
             raise TypeError(f"envstep = {envstep!r} is not allowed; it must be the number of env steps so far")
@@ -252,7 +245,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
     def _restore(self, state: dict[str, Any]) -> None:
         super()._restore(state)
-        self._current_buffer_size = state.get("current_buffer_size", self._current_buffer_size)
+        self._current_buffer_size = state["current_buffer_size"]
 
 
 @BUFFER_REGISTRY.register("sequence")
@@ -425,16 +418,8 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return {**super()._state(is_copied), "next_number": self._next_number, "episode_steps": self._steps}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Restore a state; episode ends that it does not hold are found as in `push`."""
         super()._restore(state)
-        if "next_number" in state:
-            self._next_number, self._steps = state["next_number"], state["episode_steps"]
-            return
-        self._end_current()
-        slots = self._store.occupied()
-        if slots.size:
-            ends = self._find_ends(done_flags(self._store.read(slots)))
-            self._store.fields["number"][slots] = self._numbers(ends)
+        self._next_number, self._steps = state["next_number"], state["episode_steps"]
 
 
 @BUFFER_REGISTRY.register("episode")

@@ -1,4 +1,4 @@
-"""Components of the replay buffers: unique ids, deletion of used data, limits and statistics of the throughput."""
+"""Components of the replay buffers: unique ids, deletion of used data, limits and logs of the throughput."""
 
 from __future__ import annotations
 
@@ -8,26 +8,19 @@ import os
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from statistics import fmean
-from typing import Any, NamedTuple, Protocol, overload
-
-import numpy.typing as npt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, overload
 
 from ding.utils.log_helper import only_shows
 from ding.utils.segment_tree import IntArray
 
 __all__ = [
     "PeriodicThruputMonitor",
-    "SampledDataAttrMonitor",
     "ThruputController",
     "UniqueIds",
     "UsedDataRemover",
     "LimitCheck",
     "generate_id",
-    "parse_id",
 ]
 
 Clock = Callable[[], float]
@@ -41,18 +34,6 @@ def generate_id(name: str, n: int) -> str:
         'demo_3'
     """
     return f"{name}_{n}"
-
-
-def parse_id(name: str, unique_id: object) -> int:
-    """Return the number in an id that `generate_id` returned, for any buffer name.
-
-    Raises:
-        ValueError: If `unique_id` is not such an id.
-    """
-    _, _, digits = str(unique_id).rpartition("_")
-    if not digits.isdecimal():
-        raise ValueError(f"replay_unique_id = {unique_id!r} is not allowed; it must look like {generate_id(name, 0)!r}")
-    return int(digits)
 
 
 class UniqueIds(Sequence[str]):
@@ -293,17 +274,6 @@ class PeriodicThruputMonitor:
         if valid is not None:
             self.valid_count = valid
 
-    def state_dict(self) -> dict[str, float]:
-        """Return the counts of the current period, its number and its remaining seconds."""
-        counts = {name: getattr(self, name) for name in self._counts}
-        return {**counts, "index": self._print_index, "left_s": self._period_end - self._clock()}
-
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Continue the period of a state."""
-        for name in self._counts:
-            setattr(self, name, int(state[name]))
-        self._print_index, self._period_end = int(state["index"]), self._clock() + state["left_s"]
-
     def close(self) -> None:
         """Stop logging. Further calls do nothing."""
         self._closed = True
@@ -321,80 +291,3 @@ class PeriodicThruputMonitor:
                     self._tb_logger.add_scalar(f"{self._name}_sec/{key}", count, self._print_index)
         self._print_index += 1
         self.push_data_count = self.sample_data_count = self.remove_data_count = 0
-
-
-class TimeSource(Protocol):
-    """A clock that counts ticks."""
-
-    def time(self) -> float:
-        """Return the current time, in ticks."""
-
-
-def _of_newest(attr: str, statistic: str, number: Callable[[Any], Any]) -> Any:
-    """Return a property that is a statistic of the newest sample of a `SampledDataAttrMonitor`."""
-
-    def read(monitor: SampledDataAttrMonitor) -> Any:
-        if not monitor._records:
-            raise ValueError("no sample was recorded; call record first")
-        return number(getattr(monitor._records[-1][1][attr], statistic)())
-
-    return property(read)
-
-
-class SampledDataAttrMonitor:
-    """Statistics of use count, priority and staleness over the recent samples.
-
-    `record` stores references; statistics are computed on access.
-
-    `use_max`, `use_avg`, `priority_max`, `priority_avg`, `priority_min`, `staleness_max` and `staleness_avg` describe
-    the newest sample. `avg[attr]()`, `max[attr]()` and `min['priority']()` describe all samples of the last `expire`
-    ticks.
-
-    Example:
-        >>> import numpy as np
-        >>> from ding.utils.autolog import TickTime
-        >>> monitor = SampledDataAttrMonitor(TickTime(), expire=5)
-        >>> monitor.record(use=np.array([1, 3]), priority=np.array([1.0, 0.5]), staleness=np.array([0, 4]))
-        >>> monitor.use_max, monitor.avg["staleness"](), monitor.min["priority"]()
-        (3, 2.0, 0.5)
-    """
-
-    use_max, use_avg = _of_newest("use", "max", int), _of_newest("use", "mean", float)
-    priority_max, priority_avg = _of_newest("priority", "max", float), _of_newest("priority", "mean", float)
-    priority_min = _of_newest("priority", "min", float)
-    staleness_max, staleness_avg = _of_newest("staleness", "max", int), _of_newest("staleness", "mean", float)
-
-    def __init__(self, time_: TimeSource, expire: float) -> None:
-        self.time, self.expire = time_, expire
-        self._records: deque[tuple[float, Mapping[str, npt.NDArray[Any]]]] = deque()  # times, and arrays by name
-        attrs = ("use", "priority", "staleness")
-        self.avg: dict[str, Callable[[], float]] = {attr: partial(self._over, attr, "mean", fmean) for attr in attrs}
-        self.max: dict[str, Callable[[], float]] = {attr: partial(self._over, attr, "max", max) for attr in attrs}
-        self.min: dict[str, Callable[[], float]] = {"priority": partial(self._over, "priority", "min", min)}
-
-    def record(self, **values: npt.NDArray[Any]) -> None:
-        """Record the `use`, `priority` and `staleness` of the items of one sample, each an array [n]."""
-        now, records = self.time.time(), self._records
-        records.append((now, values))
-        while len(records) > 1 and records[0][0] < now - self.expire:
-            records.popleft()
-
-    def summary(self) -> dict[str, float]:
-        """Return all statistics over the recent samples, by `<attr>_<statistic>`."""
-        kinds = {"avg": self.avg, "max": self.max, "min": self.min}
-        return {f"{attr}_{kind}": read() for kind, reads in kinds.items() for attr, read in reads.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the records of the recent samples."""
-        return {"records": [(time, dict(values)) for time, values in self._recent()]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the records by those of a state."""
-        self._records = deque((time, values) for time, values in state["records"])
-
-    def _recent(self) -> list[tuple[float, Mapping[str, npt.NDArray[Any]]]]:
-        begin, records = self.time.time() - self.expire, list(self._records)
-        return [record for record in records if record[0] >= begin] or records[-1:]
-
-    def _over(self, attr: str, statistic: str, joined: Callable[[Iterable[float]], float]) -> float:
-        return joined([getattr(values[attr], statistic)().item() for _, values in self._recent()])

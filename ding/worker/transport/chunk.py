@@ -37,7 +37,8 @@ def encode_chunk(samples: Items, compressor: str = "lz4") -> bytes:
     """
     if not len(samples):
         raise ValueError("a chunk needs at least one sample")
-    content = to_plain(samples)
+    table = table_of(samples)
+    content = to_plain(samples if table is None else table.compact())
     if compressor == "none":
         return pack(content)
     encoded: bytes = get_data_compressor(compressor)(content)

@@ -27,7 +27,7 @@ from ding.utils.config_helper import (
     number,
 )
 from ding.worker.transport.stores import WEIGHTS_BYTES
-from ding.worker.transport.transport import RESOURCE, Handler, WorkerServer, get_transport
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, RESOURCE, Handler, WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
 
@@ -202,7 +202,11 @@ class TaskSlot(Generic[R]):
                 raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
             self._report = {}
             self._wait_for_abandoned()
-            self._open_for(session_number())
+            session = session_number()
+            with self._session_lock:
+                if session is not None and session == self._last_abandoned:
+                    raise RuntimeError("the coordinator has left before its task started")
+                self._session, self._is_abandoned = session, False
             run = make()
             with self._session_lock:
                 self.run, is_abandoned = run, self._is_abandoned
@@ -210,12 +214,6 @@ class TaskSlot(Generic[R]):
                 self.end()
                 raise RuntimeError("the coordinator has left while its task started; the task was ended")
             return run
-
-    def _open_for(self, session: int | None) -> None:
-        with self._session_lock:
-            if session is not None and session == self._last_abandoned:
-                raise RuntimeError("the coordinator has left before its task started")
-            self._session, self._is_abandoned = session, False
 
     def require(self) -> R:
         """Return the current run.
@@ -231,7 +229,8 @@ class TaskSlot(Generic[R]):
     def end(self) -> dict[str, Any]:
         """End the current run and return its report; without a run, return the last report."""
         with self._alone():
-            run = self._take()
+            with self._session_lock:
+                run, self.run = self.run, None
             if run is not None:
                 self._report = {**self._end(run), "task_id": run.ids["task_id"]}
             return dict(self._report)
@@ -256,11 +255,6 @@ class TaskSlot(Generic[R]):
             self._end(run)
         except Exception:  # no caller is left
             _logger.exception("the task of a coordinator that has left has failed to end")
-
-    def _take(self) -> R | None:
-        with self._session_lock:
-            run, self.run = self.run, None
-            return run
 
     def _wait_for_abandoned(self) -> None:
         with self._session_lock:
@@ -298,7 +292,7 @@ class CommWorker(Generic[R]):
 
     Attributes:
         kind: the kind of worker, for messages.
-        transport: the name of the transport.
+        transport: the name of the transport; by default it is the type in the section.
         settings: the keys of the section.
 
     Raises:
@@ -306,12 +300,8 @@ class CommWorker(Generic[R]):
     """
 
     kind: str
-    transport: str
+    transport: str | None = None
     settings: Settings
-    # The original methods by name, to notice whether a user replaces them: those that pass a call on to the session of
-    # the current task, and those that answer a coordinator that exchanges one batch, or sample, at a time.
-    _passing: dict[str, Any]
-    _single: dict[str, Any]
 
     def __init__(self, cfg: EasyDict) -> None:
         defaults: dict[str, Any] = {}
@@ -320,7 +310,7 @@ class CommWorker(Generic[R]):
         cfg = EasyDict({**defaults, **cfg})
         check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)  # type: ignore[call-arg]  # the comm worker
-        transport = self._transport = get_transport(self.transport)
+        transport = self._transport = get_transport(self.transport or cfg.get("type", DEFAULT_TRANSPORT))
         self._cfg = cfg
         self._sample_store = transport.sample_store(cfg.path_data)
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
@@ -344,7 +334,7 @@ class CommWorker(Generic[R]):
         Raises:
             TaskFail: the task has failed; if the worker has raised an error, the result has its traceback.
         """
-        return dispatch(task, {RESOURCE: self._resource_task, **self._handlers()})
+        return dispatch(task, {RESOURCE: lambda task: self.deal_with_resource(), **self._handlers()})
 
     def deal_with_resource(self) -> dict[str, Any]:
         """Return the resources of this worker."""
@@ -358,21 +348,9 @@ class CommWorker(Generic[R]):
         """End a run, in bounded time, and return its report."""
         raise NotImplementedError
 
-    def _of_task(self, name: str, session: Any) -> Any:
-        """Return the function that a learner or collector calls as `name`: a method of the session of its task.
-
-        So a learner or collector that outlives its task cannot affect the next one. A method of this worker that was
-        overridden or patched is called instead.
-        """
-        return getattr(self if self._is_replaced(name, self._passing[name]) else session, name)
-
-    def _is_replaced(self, name: str, own: Any) -> bool:
-        return name in vars(self) or getattr(type(self), name) is not own
-
-    def _resource_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        if any(self._is_replaced(*single) for single in self._single.items()):
-            return self.deal_with_resource()
-        return {**self.deal_with_resource(), "batched": True}
+    def _overrides(self, base: type, *names: str) -> bool:
+        """Return whether the class of this worker overrides one of these methods of `base`."""
+        return any(getattr(type(self), name) is not getattr(base, name) for name in names)
 
     def _join(self, thread: threading.Thread, task_id: Any, cause: str) -> None:
         """Wait for the thread of a task to end.

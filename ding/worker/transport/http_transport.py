@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ding.interaction import Master, Slave
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
-from ding.interaction.master.task import TaskStatus
-from ding.interaction.server.access import is_tls_configured
+from ding.interaction.master.task import TaskResultType
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.comm_worker import dispatch
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
@@ -25,18 +24,19 @@ from ding.worker.transport.transport import (
     Transport,
     WorkerClient,
     WorkerLost,
+    result_of,
     run_all,
 )
 
 if TYPE_CHECKING:
+    from ding.interaction.access import RunToken
     from ding.interaction.base import Page
-    from ding.interaction.server.access import RunToken
 
 _logger = logging.getLogger("ding")
 
 # The exception in the result of a task whose slave was closed.
 _CLOSED = "SlaveClosed"
-# How long a worker may send no heartbeat; it sends one every three seconds.
+# How long a worker may give no sign of life; it is asked for one every few seconds.
 TOLERANCE_S = 15.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 # How long disconnecting may take; a worker that hangs notices later that its master has ended.
@@ -94,7 +94,7 @@ class HttpWorkerClient(WorkerClient):
     def __init__(self, master: Master, name: str, host: str, port: int, in_use: set[WorkerClient]) -> None:
         super().__init__(name, in_use)
         self._where = f"{host}:{port}"
-        self._connection = master.new_connection(name, host, port, https=is_tls_configured())
+        self._connection = master.new_connection(name, host, port)
         self._closed = threading.Event()
 
     def connect(self, timeout_s: float) -> None:
@@ -107,7 +107,10 @@ class HttpWorkerClient(WorkerClient):
                 self._connection.connect(deadline - monotonic())
                 return
             except requests.exceptions.SSLError as e:  # a later attempt would fail as well
-                raise WorkerLost(f"worker {self.name} at {self._where} refuses the connection: {e}") from e
+                raise WorkerLost(
+                    f"worker {self.name} at {self._where} has another certificate than that of the run; "
+                    f"do both have the same token? {e}"
+                ) from e
             except (requests.ConnectionError, requests.Timeout, SlaveSlaveAlreadyConnected) as e:
                 # The worker has not started yet, or is still connected to a coordinator that has ended.
                 if monotonic() + wait_s > deadline or self._closed.is_set():
@@ -120,25 +123,26 @@ class HttpWorkerClient(WorkerClient):
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
         import requests
 
-        deadline, name = monotonic() + timeout_s, str(task.get("name"))
-        started = self._connection.new_task(dict(task), timeout_s)
+        name = str(task.get("name"))
         try:
-            started.start().join(max(0.0, deadline - monotonic()))
+            kind, result = self._connection.run(dict(task), timeout_s)
+        except requests.Timeout as e:
+            raise WorkerLost(
+                f"worker {self.name} at {self._where} has not answered the task {name} within {timeout_s:g} s: {e}"
+            ) from e
         except (requests.RequestException, SlaveResponseException) as e:
-            raise WorkerLost(f"worker {self.name} at {self._where} has not accepted the task {name}: {e}") from e
-        result = started.result if isinstance(started.result, Mapping) else {"result": started.result}
-        if started.status is TaskStatus.COMPLETED:
-            return dict(result)
-        if started.status is not TaskStatus.FAILED:
-            raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s")
-        if started.is_lost or result.get("exception") == _CLOSED:
+            raise WorkerLost(f"worker {self.name} at {self._where} was lost during the task {name}: {e}") from e
+        result = result_of(result)
+        if kind is TaskResultType.COMPLETED:
+            return result
+        if result.get("exception") == _CLOSED:
             raise WorkerLost(f"worker {self.name} was lost during the task {name}: {result.get('message')}")
         raise TaskFailed(self.name, name, result)
 
     def drop(self, reason: str) -> None:
         self._closed.set()
         self._in_use.discard(self)
-        self._connection.give_up(reason)
+        self._connection.drop(reason)
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
         self._connection.watch(on_lost)

@@ -18,8 +18,7 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from ding.utils.file_helper import atomic_write, sweep_temporary
-from ding.utils.torch_file import load_archive
+from ding.utils.file_helper import atomic_write, load_file, sweep_temporary
 
 T = TypeVar("T")
 
@@ -58,9 +57,9 @@ def name_under(root: str, path: str) -> str:
 
 
 _logger = logging.getLogger("ding")
-_MAX_FILE_BYTES = 2**31
-# Limits of a file of weights, and of the part of it that is not the values of tensors.
-WEIGHTS_BYTES, _STRUCTURE_BYTES = 2**32, 2**24
+MAX_FILE_BYTES = 2**31
+# Limit of a file of weights.
+WEIGHTS_BYTES = 2**32
 # Symbolic links are not followed, and opening a pipe does not block.
 _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
@@ -124,7 +123,7 @@ def write_patiently(write: Callable[[], T], wait: Callable[[float], bool], patie
         wait_s *= 2
 
 
-class SampleStore(Protocol):
+class SampleStore:
     """A store of blobs by name. It is thread-safe, and safe for several processes if they share the store.
 
     Attributes:
@@ -136,7 +135,14 @@ class SampleStore(Protocol):
     limit_bytes: int
 
     def write(self, name: str, data: bytes) -> None:
-        """Store `data` under `name`; readers never see only a part of it."""
+        """Store `data` under `name`, for readers after `flush` at the latest; they never see only a part of it."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Make what was written readable; one thread calls this at a time."""
+
+    def fetch(self, names: Collection[str]) -> None:
+        """Prepare to read the data under these names, which a store elsewhere is asked for once."""
 
     def read(self, name: str) -> bytes:
         """Return the data under `name`.
@@ -146,15 +152,18 @@ class SampleStore(Protocol):
             OSError: it cannot be read.
             ValueError: it is too large, or `name` leads out of the store.
         """
+        raise NotImplementedError
 
-    def delete(self, name: str) -> None:
-        """Delete the data under `name`, if any."""
+    def delete(self, *names: str) -> None:
+        """Delete the data under these names, if any."""
+        raise NotImplementedError
 
     def names(self, among: Collection[str] | None = None) -> set[str]:
         """Return the names of all data, or those of `among` that have data."""
+        raise NotImplementedError
 
     def sweep(self) -> None:
-        """Remove the unfinished files of writers that were killed."""
+        """Remove the unfinished files of writers that were killed, if there may be any."""
 
 
 class PolicyVersion(NamedTuple):
@@ -200,7 +209,7 @@ class PolicyStore(Protocol):
         """
 
 
-class FolderSampleStore:
+class FolderSampleStore(SampleStore):
     """The store of samples in files of the folder `root`, which is made with its parents.
 
     Names are plain file names, or paths that begin with `root`; symbolic links are not followed.
@@ -209,7 +218,7 @@ class FolderSampleStore:
         OSError: the folder cannot be made or is not writable.
     """
 
-    limit_bytes = _MAX_FILE_BYTES
+    limit_bytes = MAX_FILE_BYTES
 
     def __init__(self, root: str) -> None:
         self.root = _writable_folder(root, "path_data")
@@ -222,9 +231,18 @@ class FolderSampleStore:
         with opened_safely(self._path(name), "samples", self.limit_bytes) as (file, status):
             return file.read(status.st_size)  # it may grow meanwhile
 
-    def delete(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self._path(name))
+    def delete(self, *names: str) -> None:
+        """Delete the data under these names, if any; the first error is raised after all others are deleted."""
+        errors: list[Exception] = []
+        for name in names:
+            try:
+                os.remove(self._path(name))
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError) as e:
+                errors.append(e)
+        if errors:
+            raise errors[0]
 
     def names(self, among: Collection[str] | None = None) -> set[str]:
         if among is not None:
@@ -265,19 +283,15 @@ class FolderPolicyStore:
         self._damaged: dict[str, Any] = {}  # tokens by path, so that each version is read once
 
     def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
-        if known is not None and self._has_later(name, state, known):
-            return None
+        if known is not None:
+            with contextlib.suppress(FileNotFoundError):
+                version = self.read(name, known)
+                if version is not None and iteration_of(version.state) > iteration_of(state):
+                    return None
         with atomic_write(self._path(name)) as file:
             torch.save(state, file)
             file.flush()
             return _token_of(os.fstat(file.fileno()))
-
-    def _has_later(self, name: str, state: dict[str, Any], known: Any) -> bool:
-        try:
-            version = self.read(name, known)
-        except FileNotFoundError:
-            return False
-        return version is not None and iteration_of(version.state) > iteration_of(state)
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
         path = self._path(name)
@@ -308,22 +322,9 @@ def load_weights(file: IO[bytes], path: str, trust_pickle: bool) -> dict[str, An
 
     Raises:
         pickle.UnpicklingError: the file needs `trust_pickle`, or is damaged.
-        ValueError: the file is damaged, or holds no weights.
+        ValueError: it holds no weights.
     """
-    try:
-        if trust_pickle:
-            state = torch.load(file, map_location="cpu", weights_only=False)
-        else:
-            state = load_archive(file, _STRUCTURE_BYTES)
-    except pickle.UnpicklingError as e:
-        raise pickle.UnpicklingError(
-            f"{path} holds more than numbers, strings, containers, arrays and dense tensors, or is damaged; set "
-            f"trust_pickle only if you trust all who can write it ({e})"
-        ) from e
-    except OSError:
-        raise
-    except Exception as e:  # torch raises many kinds of errors for a damaged file
-        raise ValueError(f"the weights in {path} are damaged: {e!r}") from e
+    state = load_file(file, path, trust_pickle)
     if not isinstance(state, dict):
         raise ValueError(f"{path} holds a {type(state).__name__}, not weights")
     return state
@@ -338,11 +339,11 @@ def iteration_of(state: dict[str, Any]) -> int:
     return int(state.get("iter", -1))
 
 
-class MemorySampleStore:
+class MemorySampleStore(SampleStore):
     """The store of samples in this process, shared by all stores with the same `root`."""
 
     def __init__(self, root: str) -> None:
-        self.root, self.limit_bytes = root, _MAX_FILE_BYTES
+        self.root, self.limit_bytes = root, MAX_FILE_BYTES
         self._blobs: dict[str, bytes] = _shared("samples", root, dict)
 
     def write(self, name: str, data: bytes) -> None:
@@ -354,16 +355,14 @@ class MemorySampleStore:
         except KeyError:
             raise FileNotFoundError(f"there are no samples {name!r} in the store {self.root!r}") from None
 
-    def delete(self, name: str) -> None:
-        self._blobs.pop(name_under(self.root, name), None)
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self._blobs.pop(name_under(self.root, name), None)
 
     def names(self, among: Collection[str] | None = None) -> set[str]:
         if among is not None:
             return {name for name in among if name_under(self.root, name) in self._blobs}
         return set(self._blobs.copy())  # copied in one step: other threads may write meanwhile
-
-    def sweep(self) -> None:
-        """Do nothing: there are no unfinished files."""
 
 
 class Token(NamedTuple):

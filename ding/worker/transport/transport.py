@@ -18,8 +18,6 @@ from ding.worker.transport.stores import PolicyStore, SampleStore
 
 if TYPE_CHECKING:
     from ding.interaction.base import Page
-    from ding.worker.coordinator.buffer_set import BufferSet
-    from ding.worker.transport.ray.shard import Shard
 
 DEFAULT_TRANSPORT = "flask_fs"
 # The modules that register the transports of this package; each is imported on demand.
@@ -45,8 +43,8 @@ class Launch(Enum):
 class Transport(ABC):
     """A transport, which makes the ends of the connections between coordinator and workers, and their shared stores.
 
-    A class is registered in `TRANSPORT_REGISTRY` under its `name`; comm learners and comm collectors refer to it by
-    their attribute `transport`.
+    A class is registered in `TRANSPORT_REGISTRY` under its `name`, which is also a type of comm learners and comm
+    collectors; see `create_comm_learner`.
 
     Attributes:
         name: the name under which it is registered.
@@ -88,38 +86,6 @@ class Transport(ABC):
             trust_pickle: whether to read weights with arbitrary objects, which may run code.
         """
 
-    def shards(self, where: Mapping[str, Any]) -> list[Shard]:
-        """Return the shards that hold the samples of a task; a `ClosedShard` for each one that has ended.
-
-        Args:
-            where: the entry `REPLAY` of the task.
-
-        Raises:
-            NotImplementedError: the transport keeps no samples in shards.
-        """
-        raise NotImplementedError(f"the transport {self.name!r} keeps no samples in shards")
-
-    def replay(self, exp_name: str, cfg: Mapping[str, Any], logger: Any) -> BufferSet:
-        """Return the replay buffers of a coordinator.
-
-        Args:
-            exp_name: the folder of the experiment, for the logs of the buffers.
-            cfg: the section of the coordinator. Samples in its `path_data` are deleted when no buffer needs them.
-            logger: a text logger.
-
-        Raises:
-            ConfigError: the config requests shards, but the transport has none.
-        """
-        if cfg.get("replay_shards", 1) != 1:
-            raise ConfigError(
-                f"coordinator.replay_shards = {cfg['replay_shards']} is not allowed with the transport {self.name!r}, "
-                "which keeps no samples in shards; use the transport 'ray'"
-            )
-        from ding.worker.coordinator.buffer_set import BufferSet  # here: it imports the coordinator's side
-
-        path_data = cfg.get("path_data")
-        return BufferSet(exp_name, None if path_data is None else self.sample_store(path_data), logger)
-
 
 def transport_name(value: Any) -> str | None:
     """Config rule (see `check_config`): return None if `value` names a transport, else the allowed values."""
@@ -157,7 +123,7 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
         "coordinator.transport": system.get("coordinator", {}).get("transport"),
     }
     named = {key: get_transport(name).name for key, name in given.items() if name is not None}
-    types = {f"comm_{kind}.type": _of_type(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
+    types = {f"comm_{kind}.type": transport_of(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
     if named:
         types = {key: name for key, name in types.items() if name != DEFAULT_TRANSPORT}
     chosen = {**named, **types}
@@ -169,14 +135,14 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
     return get_transport(next(iter(chosen.values())))
 
 
-def _of_type(kind: str, section: Mapping[str, Any]) -> str:
+def transport_of(kind: str, section: Mapping[str, Any]) -> str:
     """Return the name of the transport for a comm learner or collector of the type in `section`."""
     type_name = str(section.get("type", DEFAULT_TRANSPORT))
     if type_name in _MODULES or type_name in TRANSPORT_REGISTRY:
         return type_name
     import_module(section.get("import_names", []))
     cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # an unknown type raises an error when the worker is made
-    return str(getattr(cls, "transport", DEFAULT_TRANSPORT))
+    return str(getattr(cls, "transport", None) or DEFAULT_TRANSPORT)
 
 
 def connect(
@@ -192,7 +158,7 @@ def connect(
     client = connector.client(name, host, port)
     try:
         client.connect(timeout_s)
-        return client, client.run({"name": RESOURCE, "batched": True}, max(0.1, deadline - monotonic()))
+        return client, client.run({"name": RESOURCE}, max(0.1, deadline - monotonic()))
     except BaseException as e:
         client.drop(f"it could not be connected: {e}")  # disconnecting a worker that does not answer would take longer
         raise
@@ -379,8 +345,8 @@ def result_of(answer: Any) -> dict[str, Any]:
     return dict(answer) if isinstance(answer, Mapping) else {"result": answer}
 
 
-# The key of a task under which it names the shards of the replay buffer with its samples.
-REPLAY = "replay"
+# The key of a collecting task for the number of samples that wait for the coordinator, if it is less than configured.
+QUEUE_SIZE = "queue_size"
 RESOURCE = "resource"
 COLLECTOR_START = "collector_start_task"
 COLLECTOR_DATA = "collector_data_task"

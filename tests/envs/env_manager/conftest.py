@@ -1,4 +1,4 @@
-"""No test may leave a process behind, nor anything in shared memory."""
+"""Each test runs in a folder of its own, and may leave no process behind, nor anything in shared memory."""
 
 import multiprocessing
 import os
@@ -8,6 +8,7 @@ import pytest
 from ding.envs.env_manager import env_process
 from tests.fork_server import start_fork_server
 from tests.leftovers import in_shared_memory
+from tests.own_folder import own_folder as own_folder
 
 
 @pytest.fixture(autouse=True, scope="session")

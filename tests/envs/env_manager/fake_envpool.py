@@ -81,5 +81,7 @@ class FakeEnvpool:
     def make_spec(self, task_id, **options):
         LENGTHS[task_id]  # an unknown id is a KeyError
         return SimpleNamespace(
-            gymnasium_observation_space=Box(-9, 999, (3,), np.float64), gymnasium_action_space=Discrete(1000)
+            gymnasium_observation_space=Box(-9, 999, (3,), np.float64),
+            gymnasium_action_space=Discrete(1000),
+            config=SimpleNamespace(),
         )

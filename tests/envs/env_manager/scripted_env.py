@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import pathlib
 import signal
-import sys
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -222,17 +219,6 @@ class HoldInterpreter(Announce):
         ctypes.PyDLL(None).sleep(60)
 
 
-class Await:
-    """A deed that waits until somebody writes to a named pipe."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
-
-    def __call__(self, env: ScriptedEnv) -> None:
-        with self.path.open("rb", buffering=0) as pipe:
-            pipe.read(1)
-
-
 class Die:
     """A deed that ends the process by a signal, or with an exit code."""
 
@@ -252,19 +238,12 @@ def raise_odd(env: ScriptedEnv) -> None:
 
 def hang_for_good(env: ScriptedEnv) -> None:
     """As native code does: nothing breaks it off."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     time.sleep(60)
 
 
 def be_abnormal(env: ScriptedEnv) -> dict[str, Any]:
     return {"abnormal": True}
-
-
-def speak_up(env: ScriptedEnv) -> None:
-    sys.stderr.write("printed by the env\n")
-    sys.stderr.flush()
-    logging.getLogger("ding").warning("logged by the env")
-    warnings.warn("warned by the env", stacklevel=2)
 
 
 def act(manager: Any, *env_ids: int) -> dict[int, tuple[list[Any], bool]]:

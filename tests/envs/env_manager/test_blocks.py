@@ -1,9 +1,10 @@
-"""`step_block` and `ready_block` of each manager say what its documented `step` and `ready_obs` say."""
+"""`act` and `ready_block` of each manager say what its documented `step` and `ready_obs` say."""
 
 from __future__ import annotations
 
 import itertools
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,17 +13,17 @@ from easydict import EasyDict
 from ding.envs import (
     AsyncSubprocessEnvManager,
     BaseEnvManager,
-    BaseEnvManagerV2,
     PoolEnvManager,
-    SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
     VectorEnvManager,
 )
-from ding.envs.env_manager.block import Ready, end_code, overrides_dicts
+from ding.envs.env_manager.batch_env_manager import BatchEnvManager
+from ding.envs.env_manager.block import ManagerInUseError, Ready, end_code, overrides_dicts
 from ding.utils.data.samples import node_rows
 from tests.envs.env_manager.counting_vector_env import CountingVectorEnv
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
-from tests.envs.env_manager.scripted_env import Make, Raise, Touch, WaitFor, be_abnormal
+from tests.envs.env_manager.own_manager import own_manager_class
+from tests.envs.env_manager.scripted_env import Make, be_abnormal
 
 LENGTHS = (1, 3, 2, 50)
 ROUNDS = 12
@@ -51,22 +52,18 @@ def from_vector(mode, **cfg):
     return make
 
 
+def own(**more):
+    return own_manager_class()({"env_num": 4, **more})
+
+
 FORK = {"context": "fork", "retry_waiting_time": 0}
 MANAGERS = [
     pytest.param(from_envs(BaseEnvManager), id="base"),
     pytest.param(from_envs(SyncSubprocessEnvManager, **FORK), id="subprocess"),
     pytest.param(from_pool(), id="env_pool"),
     pytest.param(from_pool(env_id="One-v0"), id="env_pool-all-end-at-each-step"),
-]
-
-
-COUNTING = [
-    *MANAGERS[:2],
-    pytest.param(from_envs(AsyncSubprocessEnvManager, **FORK, step_wait_timeout=None), id="async_subprocess"),
-    pytest.param(from_envs(SyncSubprocessEnvManager, **FORK, reset_inplace=True), id="subprocess-inplace"),
-    *MANAGERS[2:],
-    pytest.param(from_pool(batch_size=2), id="env_pool-batches"),
-    *(pytest.param(from_vector(mode), id=f"vector_env-{mode}") for mode in ("NextStep", "SameStep", "Disabled")),
+    *(pytest.param(from_vector(mode), id=mode) for mode in ("NextStep", "SameStep", "Disabled")),
+    pytest.param(own, id="own"),
 ]
 
 
@@ -115,7 +112,7 @@ def assert_block_is(step, timesteps):
 
 
 def actions_of(env_ids, t):
-    return [np.array([(env_id + t) % 10]) for env_id in env_ids]
+    return [np.array([(env_id + t) % 2]) for env_id in env_ids]
 
 
 @pytest.mark.parametrize("cfg", [{}, {"episode_num": 2}, {"auto_reset": False}], ids=["", "two-episodes", "no-reset"])
@@ -128,13 +125,13 @@ def test_a_block_holds_exactly_the_timesteps_of_a_twin_that_is_stepped_by_dicts(
             if not ready.env_ids:
                 break
             actions = actions_of(ready.env_ids, t)
-            step = manager.step_block(np.array(actions) if t % 2 else actions, ready.env_ids)
+            step = manager.act(np.array(actions) if t % 2 else actions, ready.env_ids)
             assert_block_is(step, twin.step(dict(zip(ready.env_ids, actions, strict=True))))
             # Only the envs that were acted in are in `step.ready`, and only if all of them go on at once.
-            goes_on = set(step.env_ids) <= set(twin.ready_obs)
-            assert (step.ready is None) == (not goes_on or (step.any_ends and type(manager) is PoolEnvManager))
+            goes_on = set(step.env_ids) == set(twin.ready_obs)
+            assert (step.ready is None) == (not goes_on or (step.any_ends and getattr(manager, "idles", False)))
             ready = manager.ready_block() if step.ready is None else step.ready
-            assert ready.episodes.tolist() == twin.episodes_of(ready.env_ids).tolist()
+            assert manager.episodes_of(ready.env_ids).tolist() == twin.episodes_of(ready.env_ids).tolist()
         assert manager.done is twin.done
 
 
@@ -144,7 +141,7 @@ def test_what_a_block_has_handed_out_is_never_written_again(make):
         ready, kept = manager.ready_block(), []
         for t in range(ROUNDS):
             env_ids = ready.env_ids if t % 3 else ready.env_ids[1:3]
-            step = manager.step_block(actions_of(env_ids, t), env_ids)
+            step = manager.act(actions_of(env_ids, t), env_ids)
             ready = manager.ready_block() if step.ready is None or env_ids is not ready.env_ids else step.ready
             for node in (step.obs, step.reward, ready.obs):
                 kept.append((node.data, node.data.copy()))
@@ -159,149 +156,45 @@ def test_steps_of_some_envs_by_blocks_and_by_dicts_take_turns(make):
         for t in range(ROUNDS):
             wanted, shown = next(chosen), twin.ready_obs
             env_ids = [i for i in wanted if i in shown] or list(shown)
-            assert env_ids == wanted or type(manager) is PoolEnvManager  # whose envs begin one step later
+            assert env_ids == wanted or isinstance(manager, BatchEnvManager)  # which may drop the others
             assert_same(by_dicts(manager.ready_block(env_ids)), {i: shown[i] for i in env_ids})
             actions = actions_of(env_ids, t)
             by_id = dict(zip(env_ids, actions, strict=True))
             if t % 3:
-                assert_block_is(manager.step_block(actions, env_ids), twin.step(by_id))
+                assert_block_is(manager.act(actions, env_ids), twin.step(by_id))
             else:
                 assert_same(manager.step(by_id), twin.step(by_id))
             assert_same(manager.ready_obs, twin.ready_obs)
 
 
 @pytest.mark.parametrize("make", MANAGERS)
-def test_each_reset_begins_another_episode_and_a_call_that_changes_envs_another_version(make):
+def test_each_reset_begins_another_episode_and_each_step_by_others_touches_its_env(make):
     with launched(make) as manager:
         assert manager.episodes_of([0, 3]).tolist() == [1, 1]
-        seen = [manager.version]
         manager.reset({3: None})
-        seen.append(manager.version)
-        assert manager.ready_block().episodes.tolist() == [1, 1, 1, 2]
-        manager.step_block(actions_of([3], 0), [3])
-        seen.append(manager.version)
-        manager.ready_block(), manager.ready_obs, manager.episodes_of([1])
-        assert manager.version == seen[-1]
+        assert manager.episodes_of(range(4)).tolist() == [1, 1, 1, 2]
+        before, stepped = manager.touched.copy(), manager.ready_obs_id[-1]
+        manager.step({stepped: actions_of([stepped], 0)[0]})
+        assert (manager.touched - before).nonzero()[0].tolist() == [stepped]
+        before, state = manager.touched.copy(), manager.state_dict()
+        manager.begin()
+        ready = manager.ready_block().env_ids[:1]
+        manager.act(actions_of(ready, 0), ready)
+        assert manager.touched.tolist() == before.tolist()
+        for change in (manager.reset, partial(manager.step, {}), partial(manager.load_state_dict, state)):
+            with pytest.raises(ManagerInUseError, match="before or after its call"):
+                change()
+        manager.end()
+        assert (manager.touched - before).tolist() == [1] * 4
         manager.reset()
-        seen.append(manager.version)
+        assert (manager.episodes_of(range(4)) > 1).all()
+        episodes = manager.episodes_of(range(4))
         manager.close()
-        seen.append(manager.version)
         assert manager.ready_block().env_ids == []
         with pytest.raises(AssertionError, match="closed"):
-            manager.step_block(actions_of([3], 0), [3])
+            manager.act(actions_of([3], 0), [3])
         manager.launch()
-        seen.append(manager.version)
-        assert len(set(seen)) == len(seen)
-        ready = manager.ready_block()
-        assert ready.episodes.tolist() == manager.episodes_of(ready.env_ids).tolist()
-        assert (ready.episodes > [2, 2, 2, 3]).all()
-
-
-class Watch:
-    """Says since the last look how many moves each env has made, and which envs began episodes."""
-
-    def __init__(self, manager):
-        self.manager = manager
-        self.look()
-
-    def look(self):
-        self.moves, self.episodes = self.manager.moves.copy(), self.manager.episodes_of(range(4)).copy()
-
-    def __call__(self):
-        moves, episodes = self.moves, self.episodes
-        self.look()
-        return (self.moves - moves).tolist(), (self.episodes - episodes).tolist()
-
-
-@pytest.mark.parametrize("make", COUNTING)
-def test_an_action_is_one_move_of_its_env_and_each_beginning_of_an_episode_at_least_one(make):
-    with launched(make) as manager:
-        assert manager.moves.shape == (4,) and manager.moves.dtype == np.int64 and (manager.moves > 0).all()
-        watch = Watch(manager)
-        for t in range(3 * ROUNDS):
-            ready = manager.ready_block()
-            between, begun = watch()
-            assert [moves == 0 for moves in between] == [episodes == 0 for episodes in begun]
-            env_ids = ready.env_ids
-            if t % 3 == 0:
-                manager.step(dict(zip(env_ids, actions_of(env_ids, t), strict=True)))
-            else:
-                manager.step_block(actions_of(env_ids, t), env_ids)
-            moves, episodes = watch()
-            for env_id in range(4):
-                count = moves[env_id] - (env_id in env_ids)
-                assert count == 0 if episodes[env_id] == 0 else count >= 1
-
-
-@pytest.mark.parametrize("make", COUNTING)
-def test_only_the_envs_of_a_step_or_a_reset_move(make):
-    with launched(make) as manager:
-        watch = Watch(manager)
-        manager.ready_obs, manager.ready_block(), manager.random_action(), manager.seed(1)
-        assert watch() == ([0] * 4, [0] * 4)
-        is_vector, is_batched = type(manager) is VectorEnvManager, getattr(manager, "_batch_size", 4) < 4
-        if not is_batched:
-            manager.step({3: actions_of([3], 0)[0]})
-            moves, _ = watch()
-            assert moves[3] == 1 and (is_vector or moves[:3] == [0, 0, 0])  # a vector env steps them all
-            manager.reset({3: None})
-            moves, episodes = watch()
-            assert moves[3] >= 1 and (is_vector or (moves[:3], episodes) == ([0, 0, 0], [0, 0, 0, 1]))
-        manager.reset()
-        moves, _ = watch()
-        assert all(count >= 1 for count in moves)
-        manager.close()
-        manager.launch()
-        assert all(count >= 1 for count in watch()[0])
-
-
-@pytest.mark.parametrize("make", COUNTING)
-def test_a_state_that_is_loaded_moves_all_envs(make):
-    with make() as manager:
-        manager.enable_states()
-        manager.launch()
-        state = manager.state_dict()
-        watch = Watch(manager)
-        manager.load_state_dict(state)
-        assert all(count >= 1 for count in watch()[0])
-
-
-@pytest.mark.parametrize("cls", [BaseEnvManagerV2, SubprocessEnvManagerV2])
-def test_the_managers_of_stacked_batches_count_moves_too(cls):
-    with launched(from_envs(cls)) as manager:
-        watch = Watch(manager)
-        manager.step({1: np.array([0]), 3: np.array([0])})
-        assert watch() == ([0, 1, 0, 1], [0] * 4)
-        manager.reset({2: None})
-        assert watch() == ([0, 0, 1, 0], [0, 0, 1, 0])
-
-
-def test_a_vector_env_moves_the_running_envs_that_are_left_out_of_a_step():
-    with launched(from_vector("NextStep")) as manager:
-        watch = Watch(manager)
-        manager.step({2: 1, 3: 1})
-        moves, episodes = watch()
-        assert (moves[2:], episodes) == ([1, 1], [0] * 4) and min(moves[:2]) >= 1
-
-
-def test_an_env_whose_step_fails_has_moved_and_those_after_it_have_not():
-    envs = [Make(0), Make(1, deeds={("step", 0): Raise(LookupError("broken"))}), Make(2), Make(3)]
-    with launched(lambda: BaseEnvManager(envs, {})) as manager:
-        watch = Watch(manager)
-        with pytest.raises(RuntimeError, match="broken"):
-            manager.step(dict(enumerate(actions_of(range(4), 0))))
-        assert watch()[0] == [1, 1, 0, 0]
-        manager.reset({1: None})
-        assert watch() == ([0, 1, 0, 0], [0, 1, 0, 0])
-
-
-def test_an_env_that_is_made_anew_has_moved():
-    deeds = {("reset", 1): Raise(LookupError("broken"))}
-    envs = [Make(0, deeds=deeds), *map(Make, (1, 2, 3))]
-    with launched(lambda: BaseEnvManager(envs, {"retry_type": "renew", "max_retry": 3, "retry_waiting_time": 0})) as m:
-        watch = Watch(m)
-        m.reset({0: None})
-        assert watch() == ([1, 0, 0, 0], [1, 0, 0, 0])
+        assert (manager.episodes_of(range(4)) > episodes).all()
 
 
 @pytest.mark.parametrize("make", MANAGERS)
@@ -310,7 +203,7 @@ def test_an_env_that_does_not_exist_or_has_ended_is_refused_before_any_steps(mak
         before = manager.ready_obs
         for env_ids in ([0, 4], [-1]):
             with pytest.raises(RuntimeError, match="there are no envs"):
-                manager.step_block(actions_of(env_ids, 0), env_ids)
+                manager.step(dict(zip(env_ids, actions_of(env_ids, 0), strict=True)))
         assert_same(manager.ready_obs, before)
 
 
@@ -319,7 +212,7 @@ def test_an_env_that_an_asynchronous_manager_answers_late_is_in_a_later_block():
         steps = {env_id: [] for env_id in range(4)}
         while min(map(len, steps.values())) < 6:
             ready = manager.ready_block()
-            step = manager.step_block(actions_of(ready.env_ids, 0), ready.env_ids)
+            step = manager.act(actions_of(ready.env_ids, 0), ready.env_ids)
             for env_id, timestep in zip(step.env_ids, step.timesteps(), strict=True):
                 steps[env_id].append(timestep.obs.tolist())
         for env_id, length in enumerate(LENGTHS):
@@ -327,27 +220,12 @@ def test_an_env_that_an_asynchronous_manager_answers_late_is_in_a_later_block():
             assert steps[env_id] == [[env_id, episode, step + 1] for episode, step in at]
 
 
-def test_an_env_that_becomes_ready_while_another_steps_is_not_passed_over(tmp_path):
-    steady = Make(0, length=10**6, deeds={("step", 1): WaitFor(tmp_path / "reset.1")})
-    short = Make(1, length=1, deeds={("reset", 1): Touch(tmp_path / "reset")})
-    cfg = {**FORK, "step_wait_timeout": None}
-    with launched(lambda: AsyncSubprocessEnvManager([steady, short], cfg)) as manager:
-        manager.step_block(actions_of([0, 1], 0), [0, 1])
-        step = manager.step_block(actions_of([0], 0), [0])
-        for _ in range(10_000):
-            if step.ready is None:
-                break
-            assert step.ready.env_ids == [0]
-            step = manager.step_block(actions_of([0], 0), [0])
-        assert step.ready is None and manager.ready_block().env_ids == [0, 1]
-
-
 @pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
 def test_an_abnormal_step_is_told_by_its_row(cls):
     envs = [Make(0), Make(1, deeds={("step", 0): be_abnormal})]
     with launched(lambda: cls(envs, {})) as manager:
-        step = manager.step_block(actions_of([0, 1], 0), [0, 1])
-        assert step.abnormal_rows() == [1]
+        step = manager.act(actions_of([0, 1], 0), [0, 1])
+        assert step.abnormal == [1]
         assert node_rows(step.of_rows([0]).obs)[0].tolist() == [0, 0, 1]
 
 
@@ -357,10 +235,11 @@ def test_a_pool_with_a_smaller_batch_hands_out_blocks_of_the_envs_that_answer():
             ready = manager.ready_block()
             assert_same(by_dicts(ready), twin.ready_obs)
             actions = actions_of(ready.env_ids, t)
-            step = manager.step_block(actions, ready.env_ids)
+            step = manager.act(actions, ready.env_ids)
             assert_block_is(step, twin.step(dict(zip(ready.env_ids, actions, strict=True))))
 
 
+@pytest.mark.guarantees("overrides")
 @pytest.mark.parametrize("cls", [BaseEnvManager, PoolEnvManager])
 def test_a_class_that_overrides_step_is_stepped_by_it(cls):
     class Stepped(cls):

@@ -162,24 +162,6 @@ def test_statistics_outlive_close_and_launch():
     assert float(manager.normalization_state()["ObsNormWrapper0"]["size"]) == pytest.approx(40, rel=1e-4)
 
 
-@pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
-def test_envs_without_normalization_are_asked_once(cls, monkeypatch):
-    asked, call_each = [], cls._call_each
-
-    def record(self, name, *args):
-        asked.append(name)
-        return call_each(self, name, *args)
-
-    monkeypatch.setattr(cls, "_call_each", record)
-    with make_manager(cls, wrappers=()) as manager:
-        for _ in range(2):
-            manager.launch()
-            for _ in range(3):
-                manager.sync_normalization()
-            manager.close()
-    assert asked == ["take_moments"] * 2 and manager.normalization_state() == {}
-
-
 def test_a_wrapper_that_is_to_forget_does_not_share():
     with BaseEnvManager([lambda: DingEnvWrapper(ObsNormWrapper(Drifting(0), keep_statistics=False))]) as manager:
         manager.launch()
@@ -187,10 +169,6 @@ def test_a_wrapper_that_is_to_forget_does_not_share():
         assert manager.normalization_state() == {}
 
 
-@pytest.mark.differs(
-    "`reward_norm` forgets its statistics with each episode",
-    "it keeps them in a training; by itself it still forgets",
-)
 def test_rewards_keep_their_statistics_over_episodes_once_they_are_shared():
     env = RewardNormWrapper(Drifting(0, length=20), 0.9)
     with BaseEnvManager([lambda: DingEnvWrapper(env)]) as manager:
@@ -212,10 +190,3 @@ def test_envs_of_an_asynchronous_manager_share_while_steps_are_under_way():
             steps += len(manager.step({}))
         manager.sync_normalization()
         assert float(manager.normalization_state()["ObsNormWrapper0"]["size"]) == pytest.approx(steps, rel=1e-4)
-
-
-def test_a_closed_manager_cannot_share():
-    manager = make_manager(BaseEnvManager)
-    for call in (manager.sync_normalization, lambda: manager.load_normalization({})):
-        with pytest.raises(AssertionError, match="the env manager is closed"):
-            call()

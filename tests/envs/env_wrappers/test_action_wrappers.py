@@ -47,18 +47,6 @@ def test_an_action_is_repeated_up_to_the_end_of_the_episode():
     assert (obs.tolist(), reward, done) == ([0, 2], 2.0, True)
 
 
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: MaxAndSkipWrapper(Toy(), skip=0), "skip = 0"),
-        (lambda: ActionRepeatWrapper(Toy(), action_repeat=0), "action_repeat = 0"),
-    ],
-)
-def test_counts_below_one_are_refused(make, match):
-    with pytest.raises(ValueError, match=match):
-        make()
-
-
 def test_a_hybrid_action_is_a_dict_for_the_policy_and_a_pair_for_the_env():
     pair = spaces.Tuple([spaces.Discrete(3), spaces.Box(np.array([0, -1], np.float32), np.array([1, 1], np.float32))])
     toy = Toy(action_space=pair)

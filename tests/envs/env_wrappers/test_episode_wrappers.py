@@ -12,7 +12,7 @@ from ding.envs import (
     NoopResetWrapper,
     TimeLimitWrapper,
 )
-from tests.envs.toys import FourValueToy, Toy, ToyBaseEnv, play
+from tests.envs.toys import Toy, ToyBaseEnv, play
 
 
 def test_an_episode_begins_with_a_random_number_of_steps_without_action():
@@ -27,10 +27,6 @@ def test_an_episode_begins_with_a_random_number_of_steps_without_action():
     assert (env.noop_max, env.noop_action) == (5, 0)
 
 
-@pytest.mark.differs(
-    "`noop_reset` draws from numpy's global generator whatever the env's seed",
-    "from one that `seed` seeds",
-)
 def test_the_number_of_such_steps_follows_the_seed_and_leaves_numpy_alone():
     def counts():
         env = NoopResetWrapper(Toy(length=100))
@@ -61,11 +57,6 @@ def test_an_episode_that_ends_in_these_steps_is_begun_anew_without_the_seed():
 def test_the_action_for_doing_nothing_must_be_the_first(meanings):
     with pytest.raises(AssertionError, match="action 0 is NOOP"):
         NoopResetWrapper(Toy(meanings=meanings))
-
-
-def test_an_env_without_meanings_of_actions_is_refused():
-    with pytest.raises(AssertionError, match="it has None"):
-        NoopResetWrapper(FourValueToy())
 
 
 def test_a_lost_life_ends_the_episode_as_a_true_end_and_the_game_goes_on():
@@ -105,7 +96,6 @@ def test_a_game_that_is_over_is_begun_anew():
     assert env.lives == 1
 
 
-@pytest.mark.differs("a game that ends in the step between two lives is stepped on", "it is restarted")
 def test_a_game_that_ends_in_the_step_between_lives_is_begun_anew():
     toy = Toy(length=2, lives=(2, 1, 0))
     env = EpisodicLifeWrapper(toy)
@@ -180,15 +170,3 @@ def test_an_info_that_the_env_uses_again_is_not_written_to():
     env = EvalEpisodeReturnWrapper(TimeLimitWrapper(inner, 2))
     play(env, 2)
     assert inner._info == {}
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: NoopResetWrapper(Toy(), noop_max=0), "noop_max = 0"),
-        (lambda: TimeLimitWrapper(Toy(), 0), "max_limit = 0"),
-    ],
-)
-def test_counts_below_one_are_refused(make, match):
-    with pytest.raises(ValueError, match=match):
-        make()

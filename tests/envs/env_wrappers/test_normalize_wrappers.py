@@ -34,8 +34,8 @@ def test_the_deviation_is_the_root_of_the_variance_plus_epsilon():
 
 
 @pytest.mark.differs(
-    "`obs_norm` normalizes all features by one mean, and forgets it with each episode",
-    "each feature has its own, kept over episodes",
+    "normalizes all features by one mean in `obs_norm`, and forgets it with each episode",
+    "normalizes each by its own, kept over episodes",
 )
 def test_each_feature_has_its_own_mean_and_deviation():
     toy = Toy(length=1000, observe=two_scales)

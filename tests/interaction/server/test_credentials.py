@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from ding.interaction.server.access import RunToken, draw_run_token, read_run_token, require_token, same_secret
+from ding.interaction.access import RunToken, draw_run_token, read_run_token, require_token, same_secret
 
 
 def token_file(tmp_path, text="from-file\n", mode=0o600):
@@ -29,6 +29,7 @@ def test_the_variable_comes_before_the_file(monkeypatch, tmp_path):
     assert read_run_token().is_in("Bearer from-variable")
 
 
+@pytest.mark.guarantees("strangers")
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o700, 0o666])
 def test_a_file_that_others_may_use_is_refused(monkeypatch, tmp_path, mode):
     path = token_file(tmp_path, mode=mode)
@@ -73,7 +74,7 @@ def test_a_token_is_compared_whole_and_shown_nowhere():
 
 def test_a_token_is_drawn_where_there_is_none_and_leaves_pages_open(monkeypatch):
     one, other = draw_run_token(), draw_run_token()
-    assert one.key != other.key and len(one.key) == 64 and not one.guards_pages
+    assert one.secret != other.secret and len(one.secret) == 64 and not one.guards_pages
     monkeypatch.setenv("DING_TOKEN", "from-variable")
     assert draw_run_token().is_in("Bearer from-variable") and draw_run_token().guards_pages
 

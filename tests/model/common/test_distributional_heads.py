@@ -12,7 +12,6 @@ from ding.model.common.head import (
     QRDQNHead,
     QuantileHead,
     RainbowHead,
-    head_cls_map,
 )
 from ding.rl_utils.distributional import beta_function_map
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
@@ -27,18 +26,6 @@ def noisy(*layers):
     return [
         f"{layer}.{name}_{part}" for layer in layers for part in ("mu", "sigma", "eps") for name in ("weight", "bias")
     ]
-
-
-def test_the_map_of_heads_has_them_all():
-    heads = {
-        "distribution": DistributionHead,
-        "rainbow": RainbowHead,
-        "qrdqn": QRDQNHead,
-        "quantile": QuantileHead,
-        "fqf": FQFHead,
-        "branch": BranchingHead,
-    }
-    assert {name: head_cls_map[name] for name in heads} == heads
 
 
 def test_a_distribution_is_a_softmax_over_atoms_and_the_logit_is_its_mean():

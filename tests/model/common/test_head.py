@@ -12,7 +12,6 @@ from ding.model.common.head import (
     MultiHead,
     RegressionHead,
     ReparameterizationHead,
-    head_cls_map,
     independent_normal_dist,
 )
 from ding.torch_utils.network.nn_module import Dropout, NoiseLinearLayer
@@ -131,11 +130,6 @@ def test_multi_head_gives_a_list_for_each_key():
     assert [mu.shape for mu in out["mu"]] == [(4, 2), (4, 1)]
     assert [sigma.shape for sigma in out["sigma"]] == [(4, 2), (4, 1)]
     assert all(name.startswith(("pred.0.", "pred.1.")) for name in names(head))
-
-
-def test_heads_by_name():
-    assert head_cls_map["dueling"] is DuelingHead
-    assert set(head_cls_map) >= {"discrete", "dueling", "regression", "reparameterization", "multi"}
 
 
 def test_independent_normal_dist_takes_dicts_and_pairs():

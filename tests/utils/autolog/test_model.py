@@ -85,7 +85,6 @@ def test_it_runs_on_the_wall_clock():
     assert model.loss == 1.0
 
 
-@pytest.mark.differs("logged values must be exactly `float`", "any single number is converted")
 @pytest.mark.parametrize(
     "value",
     [2, 2.0, True + 1, np.float32(2), np.int64(2), torch.tensor(2), torch.tensor([[2.0]]), np.array([2]), [2], (2.0,)],
@@ -112,7 +111,7 @@ def test_what_is_not_one_number_is_a_type_error(model, value):
 
 @pytest.mark.parametrize("value", [1.5, float("nan"), float("inf")])
 def test_an_int_value_takes_whole_numbers_only(model, value):
-    with pytest.raises(TypeError, match="not whole"):
+    with pytest.raises(TypeError, match="count takes int"):
         model.count = value
 
 
@@ -132,7 +131,6 @@ def test_reading_before_the_first_assignment_is_a_value_error(model):
         model.loss  # noqa: B018
 
 
-@pytest.mark.differs("`hasattr` on a logged model raises `KeyError`", "it is False")
 def test_hasattr_on_an_unknown_name_is_false(model):
     assert not hasattr(model, "unknown")
     for error in (AttributeError, KeyError):
@@ -156,10 +154,7 @@ def test_the_attributes_registered_for_a_value_are_listed(model):
     assert model.max["loss"] == 3
 
 
-@pytest.mark.differs("an undeclared value may replace `time` or `avg` of a logged model", "it is kept aside")
-@pytest.mark.parametrize(
-    "name", ["time", "expire", "avg", "range_values", "freeze", "_data", "_extras", "_clock", "_get_value"]
-)
+@pytest.mark.parametrize("name", ["time", "expire", "avg", "range_values", "freeze"])
 def test_an_undeclared_value_replaces_no_part_of_the_model(model, name):
     record(model, [1.0, 3.0])
     before = getattr(model, name)
@@ -192,7 +187,6 @@ def test_the_declaration_itself_is_read_on_the_class():
     assert isinstance(Model.loss, LoggedValue)
 
 
-@pytest.mark.differs("copying a logged model recurses without end", "copies are independent")
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_is_independent(model, duplicate):
     record(model, [1.0, 3.0])

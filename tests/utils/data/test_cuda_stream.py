@@ -5,7 +5,6 @@ import torch
 
 from ding.utils.data import AsyncDataLoader, dataloader
 from ding.utils.data.dataloader import StreamCopier
-from ding.utils.data.nested import map_tensors
 
 
 @pytest.fixture
@@ -63,11 +62,3 @@ def test_the_dataloader_copies_only_for_a_gpu(events):
 def test_without_a_mover_the_tensors_in_containers_move():
     moved = StreamCopier("meta").move({"x": (torch.zeros(1), "text"), "n": 1})
     assert moved["x"][0].is_meta and moved["x"][1] == "text" and moved["n"] == 1
-
-
-def test_map_tensors_leaves_other_values_alone():
-    assert map_tensors(lambda t: t.item(), {"a": None, "b": [1, "x"], "c": torch.tensor(1)}) == {
-        "a": None,
-        "b": [1, "x"],
-        "c": 1,
-    }

@@ -8,6 +8,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.data.nested import (
+    ByType,
     has_nan,
     is_container,
     is_finite,
@@ -121,3 +122,10 @@ def test_a_number_that_is_not_finite_in_float32_is_found(number, make):
 )
 def test_everything_else_is_finite(value):
     assert is_finite(value)
+
+
+def test_by_type_takes_the_first_rule_that_matches_and_names_what_it_refuses():
+    handlers = ByType("name", (bool, lambda x: "bool"), ((int, float), lambda x: "number"))
+    assert [handlers[type(x)](x) for x in (True, 1, 2.5)] == ["bool", "number", "number"]
+    with pytest.raises(TypeError, match=r"cannot name a value of type builtins\.str"):
+        handlers[str]

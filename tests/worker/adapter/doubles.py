@@ -81,7 +81,7 @@ class Learner:
         self.server.close()
 
 
-class BatchedLearner(Learner):
+class BatchLearner(Learner):
     """Takes batches, and tells of as many of them as the test has put into `trained`.
 
     Attributes:
@@ -100,7 +100,7 @@ class BatchedLearner(Learner):
         super().__init__(name, **kwargs)
 
     def resource(self, task: Any) -> dict[str, Any]:
-        return {"gpu": 1, "batched": True}
+        return {"gpu": 1}
 
     def learner_get_data_task(self, task: Any) -> dict[str, Any]:
         demand = {"batch_size": self.batch_size, "cur_learner_iter": self.step, "batch_num": self.room}
@@ -181,11 +181,11 @@ class Driver(sites.Driver):
         return self.run("learner_start_task", task_info={"task_id": "t", "buffer_id": "b", **info})
 
     def ask(self) -> dict[str, Any]:
-        return self.run("learner_get_data_task", batched=True)
+        return self.run("learner_get_data_task")
 
     def learn(self, *batches: list[float]) -> dict[str, Any]:
         rows = [[{"x": x, "data_id": "chunk"} for x in batch] for batch in batches]
-        return self.run("learner_learn_task", batched=True, **pack_batches(rows))
+        return self.run("learner_learn_task", **pack_batches(rows))
 
     def close(self) -> dict[str, Any]:
         return self.run("learner_close_task")

@@ -12,7 +12,7 @@ from ding.worker import LearnerAggregator
 from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave, LearnerGroup, LearnerHandle, ask_all
 from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.transport import TaskFailed, WorkerLost
-from tests.worker.adapter.doubles import DEADLINE_S, BatchedLearner, Learner, Stage, own_threads
+from tests.worker.adapter.doubles import DEADLINE_S, BatchLearner, Learner, Stage, own_threads
 
 
 @pytest.fixture(params=["local", "http"])
@@ -44,8 +44,9 @@ def failure(act, *args, **kwargs):
 
 
 @pytest.mark.differs(
-    "an aggregator cannot end a task, so that its learners are never reported as finished",
-    "the close task goes to all of them, and what they report is one",
+    "never reports the end of learners behind an aggregator, waits forever for one that fails, and fails when they "
+    "change",
+    "reports it, fails the task with the learner's name and traceback, and lets them join and leave",
 )
 def test_four_learners_are_one(stage):
     learners = [stage.learner(batch_size=size) for size in (2, 1, 2, 3)]
@@ -54,18 +55,12 @@ def test_four_learners_are_one(stage):
     assert driver.start(policy={"a": 1}) == {"message": "learner task has started"}
     info = {"task_id": "t", "buffer_id": "b", "policy": {"a": 1}}
     assert [learner.expect("learner_start_task")["task_info"] for learner in learners] == [info] * 4
-    assert driver.run("learner_get_data_task") == {
-        "task_id": "t",
-        "buffer_id": "b",
-        "batch_size": 8,
-        "cur_learner_iter": 1,
-    }
-    reply = driver.run("learner_learn_task", data=[{"x": x} for x in range(8)])
-    assert reply == {
-        "task_id": "t",
-        "buffer_id": "b",
-        "info": {"learner_step": 7, "priority_info": {"priority": list(range(8))}, "learner_done": False},
-    }
+    ids = {"task_id": "t", "buffer_id": "b"}
+    demand = {"batch_size": 8, "batch_num": 1, "cur_learner_iter": 1, "silence_s": 0.0}
+    assert driver.ask() == {**demand, "infos": [], "batches_done": 0, **ids}
+    reply = driver.learn(range(8))
+    told = {"learner_step": 7, "priority_info": {"priority": list(range(8))}, "learner_done": False}
+    assert reply == {"infos": [told], "info": told, "batches_done": 1, **ids}
     parts = [[row["x"] for row in learner.expect("learner_learn_task")["data"]] for learner in learners]
     assert parts == [[0, 1], [2], [3, 4], [5, 6, 7]]
     assert driver.close() == {"task_id": "t", "buffer_id": "b", "infos": [], "batches_done": 0}
@@ -114,8 +109,8 @@ def test_one_task_runs_at_a_time(stage):
 def test_samples_that_nobody_asked_for_are_refused(stage):
     _, driver = stage.pair(stage.learner(), stage.learner())
     driver.start()
-    driver.run("learner_get_data_task")
-    result = failure(driver.run, "learner_learn_task", data=[{"x": 1}])
+    driver.ask()
+    result = failure(driver.learn, [1])
     assert result["message"] == "got 1 samples; the sizes add up to 4" and result["exception"] == "ValueError"
 
 
@@ -124,8 +119,8 @@ def test_samples_that_nobody_asked_for_are_refused(stage):
 
 @pytest.fixture
 def two(stage):
-    """Two batched learners, and a driver whose task has begun on both."""
-    learners = [stage.learner(BatchedLearner), stage.learner(BatchedLearner)]
+    """Two learners of several batches, and a driver whose task has begun on both."""
+    learners = [stage.learner(BatchLearner), stage.learner(BatchLearner)]
     _, driver = stage.pair(*learners)
     driver.start()
     return learners, driver
@@ -142,9 +137,9 @@ def test_the_slowest_learner_tells_the_silence(two):
 
 @local
 def test_every_batch_is_cut_into_one_for_each_learner(stage):
-    learners = [stage.learner(BatchedLearner, batch_size=size) for size in (2, 3)]
+    learners = [stage.learner(BatchLearner, batch_size=size) for size in (2, 3)]
     _, driver = stage.pair(*learners)
-    assert driver.run("resource", batched=True) == {"gpu": 2, "batched": True}
+    assert driver.run("resource") == {"gpu": 2}
     driver.start()
     demand = driver.ask()
     assert demand == {
@@ -167,13 +162,13 @@ def test_rows_with_different_keys_are_cut_too(two):
     learners, driver = two
     driver.ask()
     rows = [{"x": 1}, {"x": 2, "y": 0}, {"x": 3}, {"x": 4}]
-    driver.run("learner_learn_task", batched=True, **pack_batches([rows]))
+    driver.run("learner_learn_task", **pack_batches([rows]))
     assert [learner.batches for learner in learners] == [[[1, 2]], [[3, 4]]]
 
 
 @local
 def test_the_number_of_requested_batches_is_the_smallest_of_all_learners(stage):
-    learners = [stage.learner(BatchedLearner, room=room) for room in (8, 3)]
+    learners = [stage.learner(BatchLearner, room=room) for room in (8, 3)]
     _, driver = stage.pair(*learners)
     driver.start()
     assert driver.ask()["batch_num"] == 3
@@ -239,7 +234,6 @@ def test_when_one_learner_has_ended_the_others_end_too_and_nobody_is_asked_again
         "task_id": "t",
         "buffer_id": "b",
     }
-    assert driver.run("learner_get_data_task") == {"batch_size": 4, "task_id": "t", "buffer_id": "b"}
     assert driver.close()["infos"] == []
     assert [learner.log.count("learner_close_task") for learner in (one, other)] == [1, 1]
 
@@ -279,7 +273,7 @@ def test_what_is_left_at_the_end_is_told(two):
 
 @local
 def test_a_learner_that_takes_one_batch_at_a_time_may_be_among_others(stage):
-    batched, single = learners = [stage.learner(BatchedLearner), stage.learner()]
+    batched, single = learners = [stage.learner(BatchLearner), stage.learner()]
     _, driver = stage.pair(*learners)
     driver.start()
     assert driver.ask()["batch_num"] == 1
@@ -295,10 +289,6 @@ def test_a_learner_that_takes_one_batch_at_a_time_may_be_among_others(stage):
 FAIL = TaskFail(result={"message": "no", "exception": "Bad", "traceback": "Traceback: in forward\nBad: no"})
 
 
-@pytest.mark.differs(
-    "where one learner of an aggregator cannot begin, the others continue with the task",
-    "they are asked to end it",
-)
 def test_a_learner_that_cannot_begin_fails_the_task_with_its_text_and_the_others_are_closed(stage):
     good, bad = learners = [stage.learner(), stage.learner()]
     bad.answers["learner_start_task"] = FAIL
@@ -312,10 +302,6 @@ def test_a_learner_that_cannot_begin_fails_the_task_with_its_text_and_the_others
     driver.start()
 
 
-@pytest.mark.differs(
-    "a sub-task that fails in one learner of an aggregator is not looked at",
-    "the task fails with that learner's name and traceback",
-)
 @pytest.mark.parametrize("name", ["learner_get_data_task", "learner_learn_task", "learner_close_task"])
 @local
 def test_a_learner_that_fails_later_fails_the_message_with_its_text(two, name):
@@ -353,7 +339,6 @@ def test_nobody_waits_long_for_a_learner_when_another_has_failed(stage, monkeypa
     release.set()
 
 
-@pytest.mark.differs("an aggregator waits forever for a learner that has gone or hangs", "the task fails and names it")
 @local
 def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeypatch):
     hanging, good = learners = [stage.learner(), stage.learner()]
@@ -375,7 +360,7 @@ def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch)
     slow = stage.learner()
     client = stage.connector.client(*slow.address)
     client.connect(DEADLINE_S)
-    handle = LearnerHandle("L0", client, {})
+    handle = LearnerHandle("L0", client)
     release, begun = threading.Event(), threading.Event()
 
     def wait(task):
@@ -446,10 +431,6 @@ def test_closing_ends_a_task_that_runs(stage):
         driver.run("resource")
 
 
-@pytest.mark.differs(
-    "`close` of an aggregator swallows all errors",
-    "what a learner says at its end reaches the caller, and the rest is closed",
-)
 @local
 def test_what_a_learner_says_at_the_end_reaches_whoever_closes_and_the_rest_is_closed(stage):
     learner = stage.learner()
@@ -463,10 +444,6 @@ def test_what_a_learner_says_at_the_end_reaches_whoever_closes_and_the_rest_is_c
     assert aggregator.deal_with_get_resource() == {"gpu": 0}
 
 
-@pytest.mark.differs(
-    "`start` of an aggregator logs what fails, and continues with the learners it has",
-    "it raises, and names all that are missing",
-)
 def test_learners_that_cannot_be_reached_are_all_named_and_nothing_stays_open(stage):
     gone = [stage.learner() for _ in range(2)]
     for learner in gone:

@@ -22,7 +22,6 @@ def test_dicts_are_merged_by_key_and_some_keys_are_those_of_the_first():
     assert merge_info(infos) == {**first, "loss": [0.5, 1.5], "priority_info": {"priority": [0, 0, 1, 1], "n": [0, 1]}}
 
 
-@pytest.mark.differs("infos in which only some learners have a key cannot be merged", "the key is kept")
 def test_keys_that_only_some_have_are_kept():
     assert merge_info([{}, {"priority": [1]}, {"priority": [2], "learner_step": 3}]) == {
         "priority": [1, 2],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.worker.adapter.doubles import BatchedLearner, Stage, own_threads
+from tests.worker.adapter.doubles import BatchLearner, Stage, own_threads
 from tests.worker.coordinator.operators import FakeOperator
 
 
@@ -27,12 +27,8 @@ def name_of(learner):
     return f"local:{learner.server.port}"
 
 
-@pytest.mark.differs(
-    "the first change of an aggregator's learners is an AttributeError, or a start that spins for a minute",
-    "they join and leave at any time; those that join take part in the next task",
-)
 def test_learners_join_and_leave_as_the_operator_lists_them(operator, stage):
-    one, other = (stage.learner(BatchedLearner) for _ in range(2))
+    one, other = (stage.learner(BatchLearner) for _ in range(2))
     operator.listed = {"learners": [name_of(one)], "collectors": ["c:1"]}
     aggregator, driver = stage.pair(sync_period_s=0.01)
     assert operator.parameters == {"namespace": "default", "aggregator": "job-aggregator"}
@@ -60,7 +56,7 @@ def test_an_aggregator_that_is_brought_no_learner_in_time_does_not_start(operato
 
 
 def test_a_learner_that_cannot_be_reached_is_tried_again_and_not_reported(operator, stage):
-    learner = stage.learner(BatchedLearner)
+    learner = stage.learner(BatchLearner)
     operator.listed = {"learners": ["local:9999", name_of(learner)]}
     aggregator, driver = stage.pair(sync_period_s=0.01)
     operator.see(3)

@@ -38,7 +38,7 @@ class Collector:
         return getattr(self, task["name"])(task)
 
     def resource(self, task):
-        return {"gpu": 1, "cpu": 1, "batched": True}
+        return {"gpu": 1, "cpu": 1}
 
     def collector_start_task(self, task):
         return {}

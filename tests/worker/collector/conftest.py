@@ -1,9 +1,3 @@
-"""Every worker test runs in a folder of its own: workers log relative to the current one."""
+"""Workers log relative to the current folder."""
 
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+from tests.own_folder import own_folder as own_folder

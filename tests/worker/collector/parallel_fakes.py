@@ -221,9 +221,14 @@ def listed(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 class ScriptedWatch:
-    """Has the weights of iteration `first`, then `later[k]` after round k."""
+    """Has the weights of iteration `first`, then `later[k]` after round k.
+
+    Attributes:
+        looks: how often it was told to look for newer ones.
+    """
 
     def __init__(self, first: int, *later: Any) -> None:
+        self.looks = 0
         self._first, self.later = first, list(later)
         self.calls: list[Any] = []
 
@@ -233,6 +238,9 @@ class ScriptedWatch:
 
     def start(self):
         self.calls.append("start")
+
+    def look(self):
+        self.looks += 1
 
     def take(self):
         return self.later.pop(0) if self.later else None

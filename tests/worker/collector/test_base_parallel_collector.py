@@ -83,7 +83,6 @@ def test_timesteps_and_observations_are_float32_tensors_and_actions_arrays():
     assert last.info["eval_episode_return"] == 3
 
 
-@pytest.mark.differs("parallel collectors keep arrays that the env may write into again", "what is kept is a copy")
 def test_an_env_may_write_into_the_arrays_of_timesteps_that_were_kept():
     collector = Plain(cfg())
     collector.start()

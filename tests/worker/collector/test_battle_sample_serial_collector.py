@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from ding.utils.batch_methods import plain_transition
-from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountingEnv, FakeManager, FakeWriter, ScriptedPolicy
-from tests.worker.collector.battles import BareBot, BattleManager, LateBattleManager, Player, whole
+from tests.worker.collector.battles import BattleManager, Player, whole
 
 
 def build(lengths=(5, 5), policies=None, cfg=(), tb=None, env=None, players=2, **env_kwargs):
@@ -74,16 +73,9 @@ def test_each_player_gets_what_it_would_get_alone(make, form):
         assert len(rows) == sum(counts)
 
 
-@pytest.mark.parametrize("make", [Player, PlainPlayer])
-def test_next_obs_within_a_piece_is_the_following_obs_itself(make):
-    (first, second), _ = build(lengths=(9,), policies=[make(n=4), make(n=4)])[0].collect()
-    for rows in (first, second):
-        assert all(rows[i]["next_obs"] is rows[i + 1]["obs"] for i in range(3))
-
-
 @pytest.mark.differs(
-    "`drop_extra` of `sample_1v1` cuts the list of policies, and False drops samples all the same",
-    "each policy's list is cut, or none",
+    "cuts the list of policies with `drop_extra` of `sample_1v1`, and drops samples without it",
+    "cuts each policy's samples, or none",
 )
 @pytest.mark.parametrize("players", [2, 3])
 def test_drop_extra_cuts_each_list_and_false_returns_all(players):
@@ -101,16 +93,6 @@ def test_it_goes_on_until_each_policy_that_collects_has_enough():
     assert len(second) == 8 and len(first) == 16
 
 
-def test_an_info_that_is_no_dict_is_named_with_its_env_and_player():
-    def after_step(timesteps):
-        return {i: ts._replace(info=[ts.info[0], None]) if i == 1 else ts for i, ts in timesteps.items()}
-
-    collector = build(lengths=(9, 9), after_step=after_step)[0]
-    with pytest.raises(TypeError, match="^for player 1 env 1 returned info = None of type NoneType; it must be a dict"):
-        collector.collect(8)
-
-
-@pytest.mark.differs("of more than two policies of `sample_1v1` only two get infos", "all do")
 def test_infos_of_every_player_are_told():
     _, infos = build(lengths=(2, 4), players=3)[0].collect(8)
     assert [[info["eval_episode_return"] for info in of_player] for of_player in infos] == [
@@ -120,33 +102,14 @@ def test_infos_of_every_player_are_told():
     ]
 
 
-def test_a_bot_that_only_acts_gives_no_data_but_infos():
-    bot = BareBot()
-    for policies, with_data in (([Player(), bot], 0), ([bot, Player()], 1)):
-        collector, _, _ = build(lengths=(2, 2), policies=policies)
-        data, infos = collector.collect(4)
-        assert len(data[with_data]) == 4 and data[1 - with_data] == []
-        assert [len(of_player) for of_player in infos] == [2, 2]
-    assert bot.resets[:2] == [None, [0, 1]]
-
-
-@pytest.mark.differs("`sample_1v1` returns nothing, at once, when no policy collects data", "a clear error")
 def test_players_none_of_which_collects_are_refused():
     policies = [Player(), Player()]
     for policy in policies:
         policy.collect_data = False
-    with pytest.raises(ValueError, match="no policy of BattleSampleSerialCollector collects data"):
+    with pytest.raises(ValueError, match="collects data"):
         build(policies=policies)
 
 
-def test_fragments_shorter_than_the_steps_of_a_return_are_warned_of(caplog):
-    one_time_warning.cache_clear()
-    build(policies=[Player(2, nstep=3), Player(2)])
-    (text,) = [message for message in caplog.messages if "nstep" in message]
-    assert "policy.collect.n_sample = 2 and 2 env(s) give fragments of 1 step(s)" in text
-
-
-@pytest.mark.differs("`sample_1v1` ignores `traj_len_inf`", "it has the same meaning as in `sample`")
 @pytest.mark.parametrize(
     ("n_sample", "unroll_len", "collect", "top", "expected"),
     [
@@ -167,30 +130,18 @@ def test_the_length_of_a_piece(n_sample, unroll_len, collect, top, expected):
 
 
 @pytest.mark.differs(
-    "`sample_1v1` mixes fragments of the last version of an on-policy policy into the next",
-    "they are thrown away, as in `sample`",
+    "mixes fragments of an old on-policy version into new samples in `sample_1v1`, ignores `traj_len_inf`, and "
+    "gives infos to two policies only",
+    "follows the rules of `sample` for every policy",
 )
 def test_fragments_of_on_policy_players_are_thrown_away_and_others_survive():
     collector, _, policies = build(lengths=(2, 99), policies=[Player(n=8, on_policy=True), Player(n=8)])
     collector.collect(2)
-    lengths = {i: {p: len(b) for p, b in players.items()} for i, players in collector._traj_buffer.items()}
-    assert lengths == {0: {0: 0, 1: 0}, 1: {0: 0, 1: 2}}
+    kept = collector._recorders
+    assert [[len(kept[player].under_way(env_id)) for env_id in range(2)] for player in range(2)] == [[0, 0], [0, 2]]
     collector.collect(6)
     starts = [[key(piece[0])[3] for piece in policy.pieces if key(piece[0])[0] == 1] for policy in policies]
     assert starts == [[2], [0]]
-
-
-@pytest.mark.parametrize("player", [0, 1, 2])
-def test_an_abnormal_step_of_any_player_drops_the_fragments_of_all(player):
-    def mark(env_id, episode, step):
-        return [{"abnormal": p == player and (env_id, episode, step) == (1, 0, 3)} for p in range(3)]
-
-    collector, env, policies = build(lengths=(9, 9), players=3, mark=mark)
-    data, _ = collector.collect(8)
-    for of_player, rows in enumerate(data):
-        assert [key(row)[2:] for row in rows if key(row)[0] == 1] == [(1, 0), (1, 1), (1, 2), (1, 3)][: len(rows) - 4]
-        assert {key(row)[1] for row in rows} == {of_player}
-    assert ("reset", {1: None}) in env.calls and all([1] in policy.resets for policy in policies)
 
 
 def test_time_limits_travel_by_player():
@@ -200,34 +151,6 @@ def test_time_limits_travel_by_player():
     (first, second), _ = build(lengths=(2,), policies=[Player(n=2), Player(n=2)], mark=mark)[0].collect()
     assert [row["truncated"] for row in first] == [False, True] and not any(row["terminated"] for row in first)
     assert [row["terminated"] for row in second] == [False, True]
-
-
-def test_an_env_that_answers_late_gives_the_samples_of_its_steps_once():
-    collector, env, _ = build(env=LateBattleManager([4, 6, 5]), policies=[PlainPlayer(n=12), Player(n=12)])
-    data = [[], []]
-    for _ in range(4):
-        for mine, rows in zip(data, collector.collect(drop_extra=False)[0], strict=True):
-            mine.extend(rows)
-    for player, rows in enumerate(data):
-        for env_id in range(3):
-            mine = [key(row) for row in rows if key(row)[0] == env_id]
-            assert len(mine) > 6 and mine == sorted(set(mine)) and {k[1] for k in mine} == {player}
-
-
-def test_an_exception_loses_no_sample():
-    def mark(env_id, episode, step):
-        if (env_id, episode, step) == (0, 1, 1) and not failed:
-            failed.append(True)
-            raise ZeroDivisionError
-        return []
-
-    failed = []
-    collector, _, _ = build(lengths=(3,), policies=[Player(n=3), Player(n=3)], mark=mark)
-    with pytest.raises(ZeroDivisionError):
-        collector.collect(6)
-    (first, second), infos = collector.collect(3)
-    assert [key(row)[2:] for row in first] == [key(row)[2:] for row in second] == [(0, 0), (0, 1), (0, 2)]
-    assert [len(of_player) for of_player in infos] == [1, 1]
 
 
 def test_new_policies_do_not_finish_the_fragments_of_the_old_ones():
@@ -242,26 +165,7 @@ def test_new_policies_do_not_finish_the_fragments_of_the_old_ones():
     assert {len(piece) for piece in new[0].pieces} == {6}
 
 
-def test_an_episode_that_outlives_its_policies_is_logged_with_its_full_length():
-    tb = FakeWriter()
-    collector, _, _ = build(lengths=(9,), policies=[Player(n=3), Player(n=3)], tb=tb)
-    for i in range(3):
-        collector.reset_policy([Player(n=3), Player(n=3)])
-        collector.collect(train_iter=100 * i)
-    assert ("collector_iter/avg_envstep_per_episode", 9.0, 200) in tb.scalars
-
-
-def test_one_policy_is_refused_and_none_may_come_later():
-    with pytest.raises(AssertionError, match="at least 2 policies"):
-        build(policies=[Player()])
-    cfg = BattleSampleSerialCollector.default_config()
-    collector = BattleSampleSerialCollector(cfg, BattleManager([2]), None, FakeWriter(), "exp")
-    with pytest.raises(RuntimeError, match="has no policies yet"):
-        collector.collect(1)
-    with pytest.raises(AttributeError, match="needs an env manager"):
-        BattleSampleSerialCollector(cfg)
-
-
+@pytest.mark.guarantees("one-owner")
 def test_a_reset_by_somebody_else_begins_new_pieces_for_every_player():
     class Counted(BattleManager):
         reset_count = 0

@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import multiprocessing as mp
 
-from ding.worker.collector.base_serial_collector import SerialWorker
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
 from ding.worker.collector.players import (
@@ -50,9 +49,8 @@ def as_rank(monkeypatch, rank, size=2):
 
 
 @pytest.mark.differs(
-    "only the collector `sample` knows of ranks: the others write the same TensorBoard folder and count their own "
-    "steps",
-    "rank 0 writes, the counters are those of all ranks",
+    "ignores ranks in all collectors but `sample`: each writes to the same TensorBoard folder and counts its own steps",
+    "writes on rank 0 and counts the steps of all ranks",
 )
 @pytest.mark.parametrize("cls", COLLECTORS)
 def test_the_counters_of_all_ranks_are_summed_in_one_reduction_a_collect(monkeypatch, cls):
@@ -74,19 +72,6 @@ def test_other_ranks_collect_but_write_nothing_and_hold_no_statistics(monkeypatc
     collector.collect(4, train_iter=100)
     assert tb.scalars == [] and collector._tb_logger is None and collector._statistics.summary_count == 0
     assert collector.envstep > 0
-
-
-def test_within_a_collect_the_envstep_grows_by_the_steps_of_this_rank(monkeypatch):
-    as_rank(monkeypatch, 0, size=3)
-    collector = build(EpisodeSerialCollector, lengths=(2,))
-    seen, forward = [], collector._policy.forward
-    collector._policy.forward = lambda obs: seen.append(collector.envstep) or forward(obs)
-    collector.collect(2)
-    assert seen == [0, 1, 2, 3] and collector.envstep == 12
-
-
-def test_a_single_rank_needs_no_reduction():
-    assert SerialWorker()._sum_over_ranks(1, 2.5) == [1.0, 2.5]
 
 
 def _work_as_rank(rank, folder, results):

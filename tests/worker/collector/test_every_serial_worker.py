@@ -23,7 +23,7 @@ from ding.worker.collector.players import (
 )
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
-from tests.worker.collector.battles import BattleManager, Player
+from tests.worker.collector.battles import BattleManager, LateBattleManager, LateManager, Player
 
 
 class Kind(NamedTuple):
@@ -49,10 +49,10 @@ class Kind(NamedTuple):
         policy.attributes["n_episode"] = n
         return [policy]
 
-    def build(self, lengths=(2, 4), policies=None, cfg=(), tb=None, **env_kwargs):
+    def build(self, lengths=(2, 4), policies=None, cfg=(), tb=None, manager=None, **env_kwargs):
         config = self.cls.default_config()
         config.update(EasyDict(cfg))
-        env = self.manager(list(lengths), **env_kwargs)
+        env = (manager or self.manager)(list(lengths), **env_kwargs)
         policies = self.policies() if policies is None else policies
         given = policies if self.is_battle else policies[0]
         return self.cls(config, env, given, tb or FakeWriter(), "exp"), env, policies
@@ -100,6 +100,11 @@ def plain(rows):
     return [[np.asarray(row[key]).tolist() for key in ("obs", "next_obs", "reward")] for row in rows]
 
 
+def steps_of(rows, env_id):
+    """The (episode, step) that an env was in when it was acted in."""
+    return [tuple(int(x) for x in row["obs"][-2:]) for row in rows if row["obs"][0] == env_id]
+
+
 def of_env_1(change):
     """Changes the timesteps of env 1."""
     return lambda timesteps: {i: change(ts) if i == 1 else ts for i, ts in timesteps.items()}
@@ -109,14 +114,9 @@ def of_env_1(change):
 
 
 @pytest.mark.differs(
-    "an env that reuses its observation array corrupts stored transitions, unless `deepcopy_obs` copies everything "
-    "twice",
-    "observations and rewards are copied once, always",
-)
-@pytest.mark.differs(
-    "with `deepcopy_obs` the collectors of episodes and of battles still return wrong `next_obs` of envs that reuse "
-    "an array",
-    "observations are copied once, in all collectors",
+    "corrupts stored transitions of an env that reuses its arrays; `deepcopy_obs` copies everything twice, and "
+    "does not help `next_obs` of episode and battle collectors",
+    "copies each observation and reward once, in every collector",
 )
 @pytest.mark.parametrize("deepcopy_obs", [False, True])
 def test_an_env_may_write_into_the_arrays_it_returned(kind, deepcopy_obs):
@@ -149,13 +149,14 @@ def test_policy_kwargs_reach_every_forward(kind):
         assert policy.kwargs[0] == {"eps": 0.5} and policy.kwargs[-1] == {}
 
 
-@pytest.mark.differs("a NaN observation or reward is trained on", "collecting stops and names the env")
+@pytest.mark.guarantees("data")
 def test_a_nan_observation_stops_with_the_env_id(kind):
     collector, _, _ = kind.build(after_step=of_env_1(lambda ts: ts._replace(obs=ts.obs * np.nan)))
     with pytest.raises(FloatingPointError, match="env 1 holds NaN"):
         kind.collect(collector, 2, 4)
 
 
+@pytest.mark.guarantees("data")
 @pytest.mark.parametrize("field", ["obs", "reward"])
 def test_an_infinite_observation_or_reward_stops_with_the_env_and_the_step(kind, field):
     def after_step(ts):
@@ -168,10 +169,9 @@ def test_an_infinite_observation_or_reward_stops_with_the_env_and_the_step(kind,
         kind.collect(collector, 2, 4)
 
 
-@pytest.mark.differs("a `done` flag of numpy, or one for each player, is not understood everywhere", "it is")
 @pytest.mark.differs(
-    "a `done` flag of numpy, or one for each player, fails or is always true in battles",
-    "the episode ends when all are done",
+    "fails on a `done` that is a numpy bool, and takes a `done` for each player as always true",
+    "accepts both; an episode ends when all players are done",
 )
 @pytest.mark.parametrize("done", [np.bool_, lambda flag: (flag, flag), lambda flag: np.array([flag, flag])])
 def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode(kind, done):
@@ -184,8 +184,8 @@ def test_a_done_flag_of_numpy_or_one_per_player_ends_the_episode(kind, done):
 
 
 @pytest.mark.differs(
-    "envs that have used up their episodes end in an error inside the policy, or a division by zero",
-    "a clear error, and no sample is lost",
+    "fails inside the policy, or divides by zero, when the envs have used up their episodes",
+    "raises an error that says so, and loses no sample",
 )
 def test_exhausted_envs_are_a_clear_error_and_lose_nothing(kind):
     collector, _, _ = kind.build((3,), episode_num=2)
@@ -195,9 +195,65 @@ def test_exhausted_envs_are_a_clear_error_and_lose_nothing(kind):
         assert [int(row["obs"][-1]) for row in rows] == [0, 1, 2, 0, 1, 2]
 
 
+@pytest.mark.guarantees("data")
+@pytest.mark.differs(
+    "loses the samples and episodes of a collect in which an env raises",
+    "returns what was finished with the next collect",
+)
+def test_an_exception_of_the_env_reaches_the_caller_and_loses_nothing_that_is_finished(kind):
+    def mark(env_id, episode, step):
+        if (episode, step) == (1, 1) and not failed:
+            failed.append(True)
+            raise ZeroDivisionError("in the env")
+        return [] if kind.is_battle else {}
+
+    failed = []
+    collector, _, _ = kind.build((3,), kind.policies(3), mark=mark)
+    with pytest.raises(ZeroDivisionError, match="in the env"):
+        kind.collect(collector, 2, 3)
+    for rows in kind.collect(collector, 1, 3):
+        assert steps_of(rows, 0) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.differs(
+    "fails on an abnormal step in battles",
+    "drops the episode for all players if the info of any of them is abnormal",
+)
+@pytest.mark.parametrize("player", [0, 1])
+def test_an_abnormal_step_of_any_player_resets_env_and_policies_and_voids_the_episode(kind, player):
+    def mark(env_id, episode, step):
+        if (env_id, episode, step) == (1, 1, 1):
+            resets.extend([ids for ids in policy.resets if ids] for policy in policies)
+        is_bad = (env_id, episode, step) == (1, 0, 2)
+        return [{"abnormal": is_bad and p == player} for p in range(2)] if kind.is_battle else {"abnormal": is_bad}
+
+    resets: list[list[list[int]]] = []  # of each policy, up to the next episode of env 1
+    collector, env, policies = kind.build((3, 3), mark=mark)
+    for rows in kind.collect(collector, 4, 3):
+        for env_id, first in ((0, 0), (1, 1)):
+            steps = steps_of(rows, env_id)
+            assert steps == [(first + k // 3, k % 3) for k in range(len(steps))] and len(steps) >= 3
+    assert ("reset", {1: None}) in env.calls and resets and all([1] in ids for ids in resets)
+    assert collector.envstep == sum(len(one.actions) for one in env.envs) - 1
+
+
+def test_an_env_that_answers_late_gives_each_of_its_steps_once_and_in_order(kind):
+    lengths, manager = (2, 3, 2), LateBattleManager if kind.is_battle else LateManager
+    collector, _, _ = kind.build(lengths, manager=manager)
+    for rows in kind.collect(collector, 7, 3):
+        for env_id, length in enumerate(lengths):
+            steps = steps_of(rows, env_id)
+            assert steps == [divmod(k, length) for k in range(len(steps))] and len(steps) >= length
+
+
+def no_return(kind, first=()):
+    """Let the envs not report the return of an episode; `first` is the info of the first of several players."""
+    info = [dict(first), {}] if kind.is_battle else {}
+    return {"after_step": lambda steps: {i: step._replace(info=info) for i, step in steps.items()}}
+
+
 def test_an_env_that_reports_no_return_is_named(kind):
-    info = [{"eval_episode_return": 1.0}, {}] if kind.is_battle else {}
-    collector, _, _ = kind.build((2, 9), after_step=lambda steps: {i: s._replace(info=info) for i, s in steps.items()})
+    collector, _, _ = kind.build((2, 9), **no_return(kind, {"eval_episode_return": 1.0}))
     with pytest.raises(KeyError, match="env 0 ended an episode without info"):
         kind.collect(collector, 2, 4)
 
@@ -245,7 +301,7 @@ def test_the_number_comes_from_the_call_the_policy_or_nowhere(kind):
     collector, _, _ = kind.build((4, 4), kind.policies(n=4))
     data = collector.collect()
     assert [len(rows) for rows in (data[0] if kind.is_battle else [data])] == [4] * (1 + kind.is_battle)
-    with pytest.raises(RuntimeError, match="collect needs n_episode" if kind.is_whole else "collect needs n_sample"):
+    with pytest.raises(RuntimeError, match="n_episode" if kind.is_whole else "n_sample"):
         kind.build(policies=kind.policies(n=None))[0].collect()
     if kind.is_whole:
         with pytest.raises(AssertionError, match="n_episode = 1 is below the number of envs, 2"):
@@ -256,8 +312,8 @@ def test_the_number_comes_from_the_call_the_policy_or_nowhere(kind):
 
 
 @pytest.mark.differs(
-    "`reset_env` with another number of envs keeps the buffers of the old number, and leaves the old envs open",
-    "everything is rebuilt, the replaced env manager is closed",
+    "keeps buffers and fragment lengths of the old envs in `reset_env`, and leaves these envs open",
+    "rebuilds everything and closes the replaced env manager",
 )
 def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one(kind):
     collector, old, _ = kind.build((9, 9))
@@ -268,7 +324,7 @@ def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one(k
         assert {int(row["obs"][0]) for row in rows} == {0, 1, 2, 3}
 
 
-@pytest.mark.differs("`reset()` of a working collector resets neither env nor policy", "it resets both")
+@pytest.mark.differs("resets neither env nor policy in `reset()` of a collector or evaluator at work", "resets both")
 def test_reset_of_a_live_collector_resets_env_and_policy_and_zeroes_the_counters(kind):
     collector, env, policies = kind.build((5, 5))
     kind.collect(collector, 2, 4)
@@ -279,7 +335,7 @@ def test_reset_of_a_live_collector_resets_env_and_policy_and_zeroes_the_counters
         assert [int(row["obs"][-1]) for row in rows if row["obs"][0] == 0][:4] == [0, 1, 2, 3]
 
 
-@pytest.mark.differs("the duration of every stored episode is added again at each collect", "each episode counts once")
+@pytest.mark.differs("adds the duration of every stored episode again at each collect", "counts each episode once")
 def test_total_duration_counts_each_episode_once(kind):
     collector, _, _ = kind.build((2,))
     durations = []
@@ -301,8 +357,8 @@ def test_close_ends_the_env_once_and_only_flushes_a_shared_writer(kind):
 
 
 @pytest.mark.differs(
-    "closing, or garbage-collecting, a collector closes a TensorBoard writer that others use",
-    "a shared writer is only flushed",
+    "closes a TensorBoard writer that others use when a worker or buffer is closed or garbage-collected",
+    "flushes a shared writer and leaves it open",
 )
 def test_a_collector_ends_with_its_last_reference_and_closes_no_shared_writer(kind):
     tb = FakeWriter()
@@ -335,6 +391,7 @@ LOGGED = {
 }  # fmt: skip
 
 
+@pytest.mark.guarantees("interfaces")
 @pytest.mark.parametrize("name", LOGGED)
 def test_logged_keys_and_their_order(name):
     kind, tb = COLLECTORS[name], FakeWriter()
@@ -361,18 +418,35 @@ def test_the_last_evaluation_is_kept_as_a_record(judge):
 
 
 @pytest.mark.differs(
-    "an evaluation in an env that never ends lasts forever",
-    "an error after `max_episode_steps` (1000000) steps without the end of an episode",
+    "evaluates forever in an env that never ends",
+    "raises an error after `max_episode_steps` (1000000) steps without the end of an episode",
 )
 def test_an_env_that_never_ends_is_an_error_that_names_it_and_the_limit(judge):
     evaluator, env, _ = evaluator_of(judge, (5, 10**9), {"max_episode_steps": 40})
-    with pytest.raises(
-        RuntimeError, match=r"env 1 has ended no evaluation episode for 40 .*evaluator.max_episode_steps"
-    ):
+    with pytest.raises(RuntimeError, match="env 1 .*max_episode_steps"):
         evaluator.eval()
     assert [len(one.actions) for one in env.envs] == [10, 40]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        (lambda judge: {"episode_num": 1}, RuntimeError, "no env is ready"),
+        (no_return, KeyError, "env 0 ended an episode without info"),
+        (
+            lambda judge: {"after_step": of_env_1(lambda ts: ts._replace(obs=ts.obs * np.nan))},
+            FloatingPointError,
+            "env 1 holds NaN",
+        ),
+    ],
+)
+def test_what_an_env_does_wrong_ends_the_evaluation_and_names_it(judge, wrong, error, text):
+    evaluator, _, _ = evaluator_of(judge, (2, 2), **wrong(judge))
+    with pytest.raises(error, match=text):
+        evaluator.eval()
+
+
+@pytest.mark.guarantees("one-owner")
 def test_every_evaluation_begins_with_fresh_episodes(judge):
     evaluator, env, policies = evaluator_of(judge)
     evaluator.eval()
@@ -394,22 +468,26 @@ def test_the_best_mean_return_so_far_saves_a_checkpoint_and_the_stop_value_stops
     assert evaluator._max_episode_return == 3.0
 
 
-@pytest.mark.differs("the stop flag is a numpy bool or a bool", "a bool")
 @pytest.mark.parametrize(("train_iter", "expected"), [(0, False), (-1, False), (1, True)])
 def test_stopping_needs_the_stop_value_and_an_iteration(judge, train_iter, expected):
     evaluator, _, _ = evaluator_of(judge, (2, 2), {"stop_value": 2.0})
     assert evaluator.eval(train_iter=train_iter)[0] is expected
 
 
-@pytest.mark.differs("a battle evaluator evaluates again and again at iteration 0", "once at each iteration")
+@pytest.mark.differs(
+    "repeats a battle evaluation at iteration 0 until training begins",
+    "evaluates once at each iteration",
+)
 def test_should_eval_at_zero_once_then_every_eval_freq(judge):
     evaluator, _, _ = evaluator_of(judge, cfg={"eval_freq": 10})
     asked = [0, 0, 5, 9, 10, 10, 15, 19, 20]
     assert [evaluator.should_eval(i) for i in asked] == [True, False, False, False, True, False, False, False, True]
 
 
-@pytest.mark.differs("an abnormal step can hang the evaluation", "the env is reset and its episode dropped")
-@pytest.mark.differs("an abnormal step is counted in a battle evaluation", "the env is reset and its episode dropped")
+@pytest.mark.differs(
+    "hangs in an evaluation after an abnormal step, and counts that episode in battles",
+    "resets the env and drops the episode",
+)
 @pytest.mark.parametrize("player", [0, 1])
 def test_an_abnormal_step_resets_the_env_and_its_episode_does_not_count(judge, player):
     def mark(env_id, episode, step):
@@ -421,18 +499,18 @@ def test_an_abnormal_step_resets_the_env_and_its_episode_does_not_count(judge, p
     assert ("reset", {0: None}) in env.calls and all([0] in policy.resets for policy in policies)
 
 
-@pytest.mark.differs("the documented properties `env` and `policy` do not exist", "they do, and can be set")
-def test_env_and_policy_are_properties_that_can_be_set(judge):
+@pytest.mark.differs("lacks the documented properties `env` and `policy` of workers", "has them; the policy can be set")
+def test_env_and_policy_are_properties_and_a_policy_can_be_set(judge):
     evaluator, env, policies = evaluator_of(judge)
     others, new_env = judge.policies(), judge.manager([1])
     given = others if judge.is_battle else others[0]
     assert evaluator.env is env and evaluator.policy == (policies if judge.is_battle else policies[0])
-    evaluator.policy, evaluator.env = given, new_env
+    evaluator.policy = given
+    evaluator.reset_env(new_env)
     assert evaluator.policy == given and env.closed and not new_env.closed
     assert judge.returns(evaluator.eval(n_episode=1)) == [1.0] and others[0].seen and not policies[0].seen
 
 
-@pytest.mark.differs("`reset()` of a working evaluator resets neither env nor policy", "it resets both")
 def test_reset_of_a_live_evaluator_forgets_the_best_return(judge):
     evaluator, env, policies = evaluator_of(judge)
     evaluator.eval(train_iter=1)
@@ -457,8 +535,10 @@ def test_a_wrong_config_of_an_evaluator_is_refused_at_construction(judge, bad):
         evaluator_of(judge, cfg=bad)
 
 
-@pytest.mark.differs("ranks other than 0 launch evaluation envs that they never use", "only rank 0 launches them")
-@pytest.mark.differs("battle evaluators know nothing of ranks", "rank 0 evaluates and broadcasts the result")
+@pytest.mark.differs(
+    "launches evaluation envs on every rank, and evaluates battles on each",
+    "launches them on rank 0, which broadcasts the result",
+)
 def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(judge, monkeypatch):
     told = [True, "what rank 0 has found"]
     monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 1)
@@ -472,10 +552,6 @@ def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(judge
     assert evaluator.eval(train_iter=1) == tuple(told)
 
 
-@pytest.mark.differs(
-    "garbage-collecting an evaluator closes a TensorBoard writer that others use",
-    "a shared writer is only flushed",
-)
 def test_an_evaluator_ends_with_its_last_reference_and_closes_no_shared_writer(judge):
     tb = FakeWriter()
     evaluator, env, _ = evaluator_of(judge, tb=tb)
@@ -486,6 +562,22 @@ def test_an_evaluator_ends_with_its_last_reference_and_closes_no_shared_writer(j
         assert env.closed and tb.closed == 0
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("name", ["sample_1v1", "episode_1v1", "battle_interaction"])
+def test_the_policies_of_battles_may_come_later_and_one_is_not_enough(name):
+    kind = {**COLLECTORS, **EVALUATORS}[name]
+    cfg, amount = kind.cls.default_config(), {"n_sample": 2} if name == "sample_1v1" else {"n_episode": 1}
+    worker = kind.cls(cfg, BattleManager([2]), None, FakeWriter(), "exp")
+    play = worker.eval if name in EVALUATORS else worker.collect
+    with pytest.raises(RuntimeError, match="has no policies yet"):
+        play(**amount)
+    worker.reset_policy([Player(), Player()])
+    assert play(**amount)[1][1][0]["eval_episode_return"] == 12.0
+    with pytest.raises(AssertionError, match="2 policies"):
+        kind.build(policies=[Player()])
+    with pytest.raises(AttributeError, match="needs an env manager"):
+        kind.cls(cfg)
 
 
 @pytest.mark.parametrize("name", EVALUATORS)

@@ -57,11 +57,6 @@ def vector_env(field, value, num_envs):
     return SyncVectorEnv([partial(Gap, field, value)] * num_envs)
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])
 @pytest.mark.parametrize("field", ["observation", "reward"])
 @pytest.mark.parametrize(

@@ -102,10 +102,6 @@ def test_all_policies_learn_where_the_task_does_not_say_which(sent):
     assert [row["player"] for row in sent.rows].count(0) == [row["player"] for row in sent.rows].count(1) == 5
 
 
-@pytest.mark.differs(
-    "the metadata of a marine sample list the iterations of all policies and do not say which made it",
-    "they also have its `player` and, as `collect_iter`, the iteration of that policy",
-)
 def test_the_metadata_tell_of_each_sample(sent):
     collector = play(sent, lengths=(1, 1), flags=(False, True))
     times = [row.pop("get_data_time") for row in sent.rows]
@@ -126,9 +122,8 @@ def test_the_metadata_tell_of_each_sample(sent):
 
 
 @pytest.mark.differs(
-    "what a marine collector has of an episode when it ends is neither sent nor cleared, so that the next piece holds "
-    "steps of two episodes",
-    "it is sent; a piece holds steps of one player, env and episode",
+    "sends pieces of two episodes in marine collectors, counts steps twice, and lacks `train_iter` at the end",
+    "sends pieces of one episode, and counts once",
 )
 def test_no_piece_holds_steps_of_two_episodes_envs_or_players(sent):
     collector = play(sent, lengths=(3, 4, 5), episodes=3, n_sample=4)
@@ -242,10 +237,6 @@ def test_joint_actions_are_stacked_without_axes_of_length_one():
     assert isinstance(alone, np.ndarray) and alone.shape == () and alone.item() == 5
 
 
-@pytest.mark.differs(
-    "players of a marine collector whose actions differ in shape or kind, or are dicts, fail",
-    "the env gets a list of their actions",
-)
 @pytest.mark.parametrize(
     "pair",
     [
@@ -355,7 +346,6 @@ def test_the_sign_of_the_return_is_the_result():
     assert [result_of(value) for value in (0.5, 0.0, -0.0, -0.5)] == ["wins", "draws", "draws", "losses"]
 
 
-@pytest.mark.differs("`step_count` of a `MarineParallelCollector` counts a step once for each player", "once")
 def test_the_finish_info_of_collecting(sent):
     results = {"0": [1, -1], "1": [1]}
     info = play(sent, lengths=(3, 1), episodes=2, flags=(False, True), env={"results": results}).get_finish_info()
@@ -371,10 +361,6 @@ def test_the_finish_info_of_collecting(sent):
     assert json.loads(json.dumps(info)) == info
 
 
-@pytest.mark.differs(
-    "the finish info of a marine collector fails where envs have played different numbers of episodes",
-    "it is made; `reward_raw` and `game_result` hold a list for each env",
-)
 def test_envs_that_have_played_different_numbers_of_episodes_are_reported_too(sent):
     collector = make(sent, lengths=(1, 2), episodes=2, env={"results": {"0": [1, 1]}})
     tell = sent.send_metadata
@@ -416,10 +402,6 @@ def test_policies_that_share_a_path_get_the_same_weights():
     assert {row["collect_iter"] for row in sent.rows} == {7}
 
 
-@pytest.mark.differs(
-    "the finish info of a marine collector has no `train_iter`",
-    "it has that of the first policy that learns",
-)
 def test_each_policy_that_learns_takes_up_its_new_weights_between_two_rounds(monkeypatch):
     left, right = ScriptedWatch(1, None, weights(5)), ScriptedWatch(2, weights(6))
     use_watches(monkeypatch, left=left, right=right)

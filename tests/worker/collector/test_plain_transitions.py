@@ -114,6 +114,7 @@ def listed(done):
     return (type(done), done.dtype, done.tolist()) if isinstance(done, torch.Tensor) else (type(done), done)
 
 
+@pytest.mark.guarantees("overrides")
 @pytest.mark.parametrize("nstep", [1, 3])
 @pytest.mark.parametrize("action_shape", [2, [2, 3]])
 def test_a_dqn_that_defines_its_own_transition_collects_the_same(nstep, action_shape):
@@ -132,14 +133,6 @@ def test_a_dqn_that_defines_its_own_transition_collects_the_same(nstep, action_s
     else:
         for ours, theirs in zip(rows, run(AskedDQN), strict=True):
             assert [head.tolist() for head in ours["action"]] == [head.tolist() for head in theirs["action"]]
-
-
-def test_each_answer_that_comes_late_is_stored_with_the_action_it_answers():
-    rows, env = collect(PlainPolicy(n_sample=6), LateManager([4, 3]))
-    mine = [row for row in rows if int(row["obs"][0]) == 1]
-    assert len(mine) >= 4
-    assert [row["action"].tolist() for row in mine] == [a.tolist() for a in env.envs[1].actions[: len(mine)]]
-    assert [int(row["next_obs"][2]) - int(row["obs"][2]) for row in mine] == [1] * len(mine)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.uint8])
@@ -232,53 +225,6 @@ def test_a_patched_class_is_asked(monkeypatch):
     assert all("mark" in row for row in rows)
 
 
-def test_a_transition_changed_later_is_asked_for_from_then_on():
-    policy = Mode(dqn().collect_mode)
-    own = policy.process_transition
-    collector = SampleSerialCollector(
-        SampleSerialCollector.default_config(), FakeManager([99, 99, 99]), policy, FakeWriter(), "exp"
-    )
-    kwargs = {"policy_kwargs": {"eps": 0.5}, "drop_extra": False}
-    before = collector.collect(3, **kwargs)
-    policy.process_transition = with_mark(own)
-    during = collector.collect(6, **kwargs)
-    policy.process_transition = own
-    after = collector.collect(6, **kwargs)
-    counts = [["mark" in row for row in rows] for rows in (before, during, after)]
-    assert counts == [[False] * 6, [True] * 6, [False] * 6]
-
-
-def test_a_transition_changed_later_within_a_piece_is_asked_for_from_that_round_on():
-    class Changing(Mode):
-        def __init__(self, mode):
-            super().__init__(mode)
-            self.rounds, self.plain_forward, self.forward = 0, self.forward, self.count
-
-        def count(self, obs, **kwargs):
-            self.rounds += 1
-            if self.rounds == 3:
-                self.process_transition = with_mark(self.process_transition)
-            return self.plain_forward(obs, **kwargs)
-
-    policy = Changing(dqn(n_sample=5).collect_mode)
-    policy.get_train_sample = list
-    cfg = SampleSerialCollector.default_config()
-    collector = SampleSerialCollector(cfg, FakeManager([5]), policy, FakeWriter(), "exp")
-    rows = collector.collect(5, policy_kwargs={"eps": 0.5})
-    assert ["mark" in row for row in rows] == [False, False, True, True, True]
-    assert [int(row["obs"][2]) for row in rows] == [0, 1, 2, 3, 4]
-
-
-def test_a_policy_changed_later_makes_the_transitions():
-    collector = SampleSerialCollector(
-        SampleSerialCollector.default_config(), FakeManager([9, 9]), dqn().collect_mode, FakeWriter(), "exp"
-    )
-    kwargs = {"policy_kwargs": {"eps": 0.5}}
-    assert not any("mark" in row for row in collector.collect(6, **kwargs))
-    collector.reset_policy(decorated())
-    assert all("mark" in row for row in collector.collect(6, **kwargs))
-
-
 def test_what_a_policy_changes_in_its_output_is_what_is_done_and_stored():
     class Zero(DQNPolicy):
         def _forward_collect(self, data, eps):
@@ -308,27 +254,6 @@ def test_what_a_policy_makes_of_the_observations_it_is_given_is_what_it_acts_on_
     rows, _ = collect(dqn(Shifted).collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 1.0})
     assert min(acted_on) >= 100 and min(inputs) >= 100
     assert max(int(row["obs"].max()) for row in rows) < 20
-
-
-@pytest.mark.parametrize("key", ["obs", "next_obs"])
-def test_what_a_transition_changes_in_place_is_stored_changed_in_that_sample_and_acted_on_unchanged(key):
-    class Marking(ScriptedPolicy):
-        def process_transition(self, obs, output, timestep):
-            changed = obs if key == "obs" else timestep.obs
-            changed[0] += 100
-            return super().process_transition(obs, output, timestep)
-
-    marking, untouched = Marking(), ScriptedPolicy()
-    rows, _ = collect(marking, FakeManager([3, 4]), counts=(14,))
-    plain, _ = collect(untouched, FakeManager([3, 4]), counts=(14,))
-    other = {"obs": "next_obs", "next_obs": "obs"}[key]
-    assert len(rows) == len(plain) == 14
-    for row, own in zip(rows, plain, strict=True):
-        assert (row[key] - own[key]).tolist() == [100, 0, 0]
-        assert row[other].tolist() == own[other].tolist()
-    assert [{i: obs.tolist() for i, obs in seen.items()} for seen in marking.seen] == [
-        {i: obs.tolist() for i, obs in seen.items()} for seen in untouched.seen
-    ]
 
 
 def _odd(obs):
@@ -399,11 +324,6 @@ class PlainActing(Acting):
         raise AssertionError("a plain transition is asked for")
 
 
-@pytest.mark.differs(
-    "what `process_transition` writes into an observation is also in the sample before, and in what is acted on; what "
-    "`forward` writes is stored",
-    "the first is in its own sample only; what a `forward` that is given `{env_id: obs}` writes is not stored",
-)
 @pytest.mark.parametrize("where", [("obs",), ("next_obs",), ("obs", "next_obs")], ids="_and_".join)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_transition_may_change_observations_of_any_form_in_place(form, where):

@@ -73,6 +73,18 @@ def test_only_the_newest_of_later_weights_is_taken_and_once():
     assert watch.take() is None
 
 
+def test_it_looks_when_it_is_told_to():
+    fetch = Answers({"iter": 1}, None)
+    watch = PolicyWatch(fetch, 1000)
+    watch.start()
+    for _ in range(2):
+        watch.look()
+    while not fetch.spent.is_set():
+        watch.look()
+    watch.close()
+    assert watch.take() == {"iter": 1}
+
+
 def test_what_goes_wrong_later_is_raised_where_the_weights_are_taken():
     watch = PolicyWatch(Answers(PermissionError("not for you")), 0)
     watch.start()

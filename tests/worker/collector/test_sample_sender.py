@@ -8,9 +8,9 @@ from ding.worker.collector.task_collector import SampleSender
 
 
 class Sink:
-    """Takes samples or encoded chunks, and keeps all metadata."""
+    """Keeps chunks and metadata, in columns or in dicts."""
 
-    def __init__(self, takes_samples):
+    def __init__(self, takes_table):
         def send_stepdata(name, content):
             self.contents.append(content)
             return self.reference
@@ -20,7 +20,7 @@ class Sink:
         def send_metadata(metadata):
             self.metadata.append(metadata)
 
-        send_stepdata.takes_samples = send_metadata.takes_table = takes_samples
+        send_metadata.takes_table = takes_table
         self.sender = SampleSender("env_a", send_stepdata, send_metadata, "lz4", 1, 0.0)
 
 
@@ -96,9 +96,9 @@ def test_the_metadata_of_samples_that_must_be_read_one_by_one_are_in_columns_too
     assert [row["cur_sample"] for rows in metadata for row in rows] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("takes_samples", [True, False])
-def test_none_as_priority_or_iteration_says_nothing(takes_samples):
-    sink = Sink(takes_samples)
+@pytest.mark.parametrize("takes_table", [True, False])
+def test_none_as_priority_or_iteration_says_nothing(takes_table):
+    sink = Sink(takes_table)
     none = Column(Kind.OBJECT, [None, None])
     for samples in (
         [{"value": 1, "priority": None, "collect_iter": None}, {"value": 2, "priority": 0.5, "collect_iter": 3}],

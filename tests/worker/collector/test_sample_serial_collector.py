@@ -1,22 +1,14 @@
 """SampleSerialCollector: what is collected, counted and logged."""
 
 import gc
-import logging
 import pickle
-from functools import partial
 
-import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
-from ding.policy.dqn import DQNPolicy
-from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy, Timestep
-from tests.worker.collector.memory import held_bytes, own_bytes
 
 
 def build(lengths=(5, 5), policy=None, cfg=(), tb=None, env=None, **env_kwargs):
@@ -61,43 +53,11 @@ def test_the_env_gets_the_action_as_an_array_of_its_own():
     assert rows[0]["action"].tolist() == [1]
 
 
-def test_a_policy_that_returns_a_plain_dict_collects_the_same():
-    first, _, _ = build(policy=ScriptedPolicy(batched=True))
-    second, env, _ = build(policy=ScriptedPolicy(batched=False))
-    assert [key(r) for r in first.collect(8)] == [key(r) for r in second.collect(8)]
-    assert env.envs[0].actions[0].tolist() == [1]
-
-
-def test_arrays_scribbled_on_after_each_step_change_no_sample():
-    def scribble(timesteps):
-        copies = {i: ts._replace(obs=ts.obs.copy(), reward=ts.reward.copy()) for i, ts in timesteps.items()}
-        scribbled.extend((ts.obs, ts.reward) for ts in copies.values())
-        return copies
-
-    scribbled = []
-    policy = ScriptedPolicy()
-    forward = policy.forward
-
-    def spoil_then_act(obs, **kwargs):
-        for arrays in scribbled:
-            for array in arrays:
-                array[:] = np.float32(-7)
-        return forward(obs, **kwargs)
-
-    policy.forward = spoil_then_act
-    collector, _, _ = build(lengths=(3, 4), policy=policy, after_step=scribble)
-    rows = collector.collect(24)
-    clean, _, _ = build(lengths=(3, 4))
-    assert [key(row) for row in rows] == [key(row) for row in clean.collect(24)]
-
-
-def test_next_obs_within_a_piece_is_the_following_obs_itself():
-    collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=4))
-    rows = collector.collect(4)
-    assert all(rows[i]["next_obs"] is rows[i + 1]["obs"] for i in range(3))
-
-
-@pytest.mark.differs("a `next_obs` that the policy made is replaced by the following observation", "it is kept")
+@pytest.mark.differs(
+    "replaces a `next_obs` that the policy made, and converts neither an inner key of this name nor one that the "
+    "first row lacks",
+    "keeps what the policy made, and converts the others",
+)
 def test_a_next_obs_that_the_policy_made_is_kept():
     class Own(ScriptedPolicy):
         def process_transition(self, obs, output, timestep):
@@ -124,11 +84,6 @@ def test_time_limits_travel_as_keys_of_the_transition():
     assert [row["terminated"] for row in rows] == [False, False, False]
 
 
-def test_an_env_without_time_limit_flags_gives_no_such_keys():
-    collector, _, _ = build()
-    assert not {"terminated", "truncated"} & collector.collect(2)[0].keys()
-
-
 @pytest.mark.parametrize(
     ("n_sample", "unroll_len", "traj_len_inf", "expected"),
     [(8, 1, False, 4), (9, 1, False, 5), (2, 4, False, 4), (None, 1, False, INF), (8, 1, True, INF)],
@@ -142,8 +97,8 @@ def test_the_length_of_a_piece(n_sample, unroll_len, traj_len_inf, expected):
 
 
 @pytest.mark.differs(
-    "`collect.traj_len_inf` has no effect, only the top-level key is read",
-    "the collect section comes first",
+    "ignores `collect.traj_len_inf` and reads the top-level key only",
+    "reads the collect section first",
 )
 @pytest.mark.parametrize(("of_collect", "expected"), [(True, INF), (False, 4)])
 def test_traj_len_inf_of_the_collect_section_comes_first(of_collect, expected):
@@ -161,8 +116,8 @@ def test_pieces_end_at_the_end_of_an_episode_and_at_the_piece_length():
 
 
 @pytest.mark.differs(
-    "`nstep` above the fragments that `n_sample` gives each env silently trains shorter returns",
-    "a warning names the numbers and the value to set",
+    "trains on shorter returns than `nstep` if `n_sample` gives each env a shorter fragment",
+    "does the same, and warns with the value to set",
 )
 @pytest.mark.parametrize(
     ("n_sample", "envs", "settings", "fragment", "enough"),
@@ -175,17 +130,12 @@ def test_pieces_end_at_the_end_of_an_episode_and_at_the_piece_length():
 def test_fragments_shorter_than_the_steps_of_a_return_are_warned_of_once(
     caplog, n_sample, envs, settings, fragment, enough
 ):
-    one_time_warning.cache_clear()
     policy = ScriptedPolicy(n_sample=n_sample, collect={"n_sample": n_sample}, **settings)
     collector, _, _ = build(lengths=(9,) * envs, policy=policy)
     collector.reset_policy(policy)
     collector.collect(envs)
-    warnings = [record.getMessage() for record in caplog.records if "nstep" in record.getMessage()]
-    assert warnings == [
-        f"policy.nstep = {settings['nstep']} has no full effect: policy.collect.n_sample = {n_sample} and {envs} env(s)"
-        f" give fragments of {fragment} step(s), and no return spans more; set policy.collect.n_sample to {enough} or "
-        f"more (several times that is better), or policy.nstep to {fragment}"
-    ]
+    (warning,) = [message for message in caplog.messages if "nstep" in message]
+    assert f"fragments of {fragment} step(s)" in warning and f"n_sample to {enough}" in warning
 
 
 @pytest.mark.parametrize(
@@ -193,7 +143,6 @@ def test_fragments_shorter_than_the_steps_of_a_return_are_warned_of_once(
     [{"nstep": 4}, {"nstep": 1}, {}, {"nstep": 9, "traj_len_inf": True}, {"nstep": 9, "nstep_return": False}],
 )
 def test_fragments_that_are_long_enough_are_not_warned_of(caplog, settings):
-    one_time_warning.cache_clear()
     build(lengths=(9, 9), policy=ScriptedPolicy(n_sample=8, **settings))
     assert "nstep" not in caplog.text
 
@@ -213,10 +162,7 @@ def test_fragments_of_an_on_policy_collect_are_thrown_away():
     assert all(not buffer for buffer in collector._traj_buffer.values())
 
 
-@pytest.mark.differs(
-    "an on-policy episode that spans several collects is logged with the length of its tail",
-    "it is logged whole",
-)
+@pytest.mark.differs("logs only the tail of an on-policy episode that spans several collects", "logs the whole episode")
 def test_an_on_policy_episode_over_several_collects_is_logged_with_its_full_length():
     policy, tb = ScriptedPolicy(n_sample=4, on_policy=True), FakeWriter()
     collector, _, _ = build(lengths=(10,), policy=policy, tb=tb, cfg={"collect_print_freq": 1})
@@ -231,13 +177,6 @@ def test_drop_extra_cuts_to_n_sample_and_false_returns_all():
     assert len(build(lengths)[0].collect(4, drop_extra=False)) == 9
 
 
-def test_dropped_samples_are_counted():
-    collector, _, _ = build((9, 9, 9))
-    collector.collect(4)
-    assert collector.envstep == 9 and collector._total_train_sample_count == 9
-
-
-@pytest.mark.differs("`level_seeds` are ignored for the NGU policy", "they are noted for every policy")
 def test_level_seeds_are_noted_by_env_for_every_policy_type():
     class WithEnvId(ScriptedPolicy):
         def process_transition(self, obs, output, timestep, env_id):
@@ -250,21 +189,9 @@ def test_level_seeds_are_noted_by_env_for_every_policy_type():
     assert [row["env_id"] for row in rows] == [0, 0, 1, 1]
 
 
-def test_observations_reach_the_policy_as_they_are_by_default():
-    class Typed(ScriptedPolicy):
-        def forward(self, obs, **kwargs):
-            assert all(isinstance(o, np.ndarray) and o.shape == (3,) for o in obs.values())
-            return super().forward(obs, **kwargs)
-
-        def act(self, obs, env_ids, **kwargs):
-            raise AssertionError("forward is overridden")
-
-    build(policy=Typed())[0].collect(4)
-
-
 @pytest.mark.differs(
-    "`policy.reset([env_id])` is called once for each env whose episode has ended",
-    "once for all of a round, with their ids",
+    "calls `policy.reset([env_id])` for each env whose episode has ended",
+    "calls it once a round, with all their ids",
 )
 def test_policy_is_reset_for_each_env_that_ends_its_episode():
     policy = ScriptedPolicy(n_sample=4)
@@ -294,15 +221,6 @@ def abnormal_at(*where):
     return lambda env_id, episode, step: {"abnormal": True} if (env_id, episode, step) in where else {}
 
 
-def test_an_abnormal_step_resets_env_and_policy_and_drops_the_fragment():
-    policy = ScriptedPolicy(n_sample=8)
-    collector, env, _ = build(lengths=(9, 9), policy=policy, mark=abnormal_at((1, 0, 3)))
-    rows = [key(row) for row in collector.collect(8)]
-    assert ("reset", {1: None}) in env.calls and [1] in policy.resets
-    assert [row[:3] for row in rows if row[0] == 1] == [(1, 1, 0), (1, 1, 1), (1, 1, 2), (1, 1, 3)][: len(rows) - 4]
-    assert collector.envstep == sum(len(one.actions) for one in env.envs) - 1
-
-
 def test_an_abnormal_step_may_carry_no_observation():
     def after_step(timesteps):
         return {
@@ -321,8 +239,8 @@ def test_samples_flushed_before_an_abnormal_step_are_kept():
 
 
 @pytest.mark.differs(
-    "a new policy finishes the fragments of the one it replaces",
-    "fragments are dropped with their policy",
+    "continues the fragments, and the steps under way, of one policy with the policy that replaces it",
+    "drops them",
 )
 def test_a_new_policy_does_not_finish_the_fragments_of_the_old_one():
     collector, _, _ = build(lengths=(1, 99, 99), policy=ScriptedPolicy(n_sample=9))
@@ -335,48 +253,15 @@ def test_a_new_policy_does_not_finish_the_fragments_of_the_old_one():
     assert {len(piece) for piece in other.pieces} == {1, 3} and len(rows) == 9
 
 
-@pytest.mark.differs("`reset` with another env keeps the length of trajectory pieces", "it is recomputed")
-def test_reset_with_another_env_recomputes_the_piece_length():
-    collector, _, _ = build(lengths=(9, 9))
-    collector.reset(None, FakeManager([9] * 8))
-    assert collector._traj_len == 1
-
-
-def test_a_launched_env_is_refused_by_its_own_assertion():
-    env = FakeManager([3])
-    env.launch()
-    with pytest.raises(AssertionError, match="launched twice"):
-        build(env=env)
-
-
-@pytest.mark.differs("a half-built collector prints an ignored exception when it is collected", "it ends quietly")
+@pytest.mark.differs(
+    "prints an ignored exception when a worker, buffer or loader whose constructor failed is garbage-collected",
+    "stays quiet",
+)
 def test_a_half_built_collector_is_collected_quietly(recwarn):
     with pytest.raises(AttributeError):
         SampleSerialCollector(SampleSerialCollector.default_config())
     gc.collect()
     assert not recwarn.list
-
-
-def test_a_missing_key_is_named():
-    cfg = SampleSerialCollector.default_config()
-    del cfg["deepcopy_obs"]
-    with pytest.raises(ConfigError, match="'deepcopy_obs' is missing"):
-        SampleSerialCollector(cfg, FakeManager([1]), ScriptedPolicy())
-
-
-@pytest.mark.differs("an exception of an env loses the samples of that collect", "they come with the next one")
-def test_an_exception_of_the_env_reaches_the_caller_and_loses_no_sample():
-    def mark(env_id, episode, step):
-        if (episode, step) == (1, 1) and not failed:
-            failed.append(True)
-            raise ZeroDivisionError("in the env")
-        return {}
-
-    failed = []
-    collector, _, _ = build(lengths=(3,), policy=ScriptedPolicy(n_sample=3), mark=mark)
-    with pytest.raises(ZeroDivisionError, match="in the env"):
-        collector.collect(6)
-    assert [key(row)[1:3] for row in collector.collect(3)] == [(0, 0), (0, 1), (0, 2)]
 
 
 @pytest.mark.parametrize("where", ["process_transition", "get_train_sample"])
@@ -405,31 +290,14 @@ def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse)
         assert arrived == step + 1
 
 
-def test_an_exception_leaves_the_lengths_of_running_episodes_whole():
-    failing, tb = ScriptedPolicy(n_sample=4), FakeWriter()
-    collector, _, _ = build(lengths=(6, 6), policy=failing, tb=tb)
-    collector.collect(4)
-    make, failing.get_train_sample = failing.get_train_sample, lambda transitions: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        collector.collect(4)
-    failing.get_train_sample = make
-    collector.collect(8, train_iter=100)
-    lengths = [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
-    assert lengths == [5.0]  # of six steps, the one that raised is not recorded
-
-
-@pytest.mark.differs("a policy that never makes a sample hangs the collector", "a clear error")
+@pytest.mark.differs(
+    "hangs with a policy that never makes a sample, and fails if `get_train_sample` returns None",
+    "raises an error, and takes None for no samples",
+)
 def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monkeypatch):
     monkeypatch.setattr("ding.worker.collector.trajectory.MAX_EMPTY_FLUSHES", 20)
     with pytest.raises(RuntimeError, match="made no sample of 20 trajectory pieces"):
         build(policy=ScriptedPolicy(sample=lambda piece: []))[0].collect(1)
-
-
-@pytest.mark.differs("None from `get_train_sample` is a TypeError", "it means no samples")
-def test_none_from_get_train_sample_means_no_samples():
-    answers = iter([None, None])
-    policy = ScriptedPolicy(n_sample=4, sample=lambda piece: next(answers, piece))
-    assert len(build(lengths=(9, 9), policy=policy)[0].collect(4)) == 4
 
 
 def test_a_policy_output_without_action_is_named():
@@ -476,8 +344,8 @@ def test_unrecorded_random_episodes_are_not_logged_but_counted():
 
 
 @pytest.mark.differs(
-    "infos of finished episodes pile up while the iteration stands still, and on ranks other than 0",
-    "they are summed up as they come, in constant memory",
+    "accumulates the infos of finished episodes while the iteration stands still, and on all ranks but 0",
+    "sums them as they come, in constant memory",
 )
 def test_episode_statistics_stay_small_while_the_iteration_stands_still():
     collector, _, _ = build(lengths=(1, 1))
@@ -488,20 +356,6 @@ def test_episode_statistics_stay_small_while_the_iteration_stands_still():
     assert statistics.summary_count == 3300 and len(pickle.dumps(statistics)) < 20_000  # 8 bytes each would be 26,400
 
 
-def test_the_text_log_is_written_under_the_experiment_and_can_be_silenced(own_folder):
-    collector, _, _ = build(lengths=(2,), policy=ScriptedPolicy(n_sample=2))
-    collector.collect(2, train_iter=100)
-    text = (own_folder / "exp/log/collector/collector_logger.txt").read_text()
-    assert "reward_mean: 2.0" in text
-    logging.getLogger("collector_logger").disabled = True
-    try:
-        collector.collect(2, train_iter=200)
-    finally:
-        logging.getLogger("collector_logger").disabled = False
-    assert (own_folder / "exp/log/collector/collector_logger.txt").read_text() == text
-
-
-@pytest.mark.differs("Dreamer's latent states are lists by position among the ready envs", "they are kept by env id")
 def test_the_dreamer_policy_is_handed_its_states_by_env():
     class Dreamer(ScriptedPolicy):
         def forward(self, obs, reset=None, state=None, **kwargs):
@@ -515,16 +369,11 @@ def test_the_dreamer_policy_is_handed_its_states_by_env():
     assert calls[0] == ([0, 1], [False, False], None)
     assert calls[1] == ([0, 1], [False, False], ["s0-1", "s1-1"])
     assert calls[2] == ([0, 1], [True, False], ["s0-2", "s1-2"])
-    assert collector._states == ["s0-3", "s1-3"] and collector._resets.tolist() == [False, True]
     calls.clear()
     collector.collect(2, random_collect=True)
     assert calls[0] == ([0, 1], None, None)
 
 
-@pytest.mark.differs(
-    "an env whose info is no dict ends in an AttributeError",
-    "a TypeError names the env, what it returned and what is allowed",
-)
 @pytest.mark.parametrize("manager", [FakeManager, CountedManager])
 @pytest.mark.parametrize(("info", "kind"), [(None, "NoneType"), (3, "int")])
 def test_an_info_that_is_no_dict_is_named_with_its_env(manager, info, kind):
@@ -532,7 +381,7 @@ def test_an_info_that_is_no_dict_is_named_with_its_env(manager, info, kind):
         return {i: ts._replace(info=info) if i == 1 and ts.obs[2] == 2 else ts for i, ts in timesteps.items()}
 
     collector, _, _ = build(env=manager([9, 9], after_step=after_step))
-    with pytest.raises(TypeError, match=rf"^env 1 returned info = {info} of type {kind}; it must be a dict"):
+    with pytest.raises(TypeError, match=f"^env 1 .*{kind}"):
         collector.collect(8)
 
 
@@ -543,10 +392,6 @@ def lengths_logged(tb):
     return [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
 
 
-@pytest.mark.differs(
-    "after the envs were reset elsewhere, the steps of the broken episode count into the next one",
-    "the next one begins at 0, in statistics and evaluations too",
-)
 @pytest.mark.parametrize("manager", [FakeManager, CountedManager])
 @pytest.mark.parametrize("reuse", [False, True])
 def test_an_episode_that_somebody_else_ends_is_not_counted_into_the_next(manager, reuse):
@@ -573,56 +418,6 @@ def test_the_steps_before_a_reset_by_somebody_else_are_a_piece_of_their_own():
     assert steps == [(1, 0, step) for step in range(8)]
 
 
-def test_samples_of_the_steps_before_a_reset_by_somebody_else_are_not_those_of_the_next_episode():
-    collector, env, _ = build(policy=ScriptedPolicy(n_sample=8), env=CountedManager([20, 20]))
-    collector.collect(10)
-    env.reset({1: None})
-    collector.collect(16)
-    infos = collector._env_info
-    assert {env_id: info["step"] - info["train_sample"] for env_id, info in infos.items()} == {
-        env_id: len(collector._traj_buffer[env_id]) for env_id in infos
-    }
-
-
-def test_only_the_envs_that_were_reset_begin_anew():
-    policy, tb = ScriptedPolicy(n_sample=6), FakeWriter()
-    collector, env, _ = build(policy=policy, tb=tb, env=CountedManager([10, 10]))
-    collector.collect(10, drop_extra=False)
-    env.reset({1: None})
-    collector.collect(12, train_iter=100)
-    assert policy.resets[1:] == [[1], [0]] and lengths_logged(tb) == [10.0]
-    assert collector._env_info[1]["step"] == 7
-
-
-def test_a_reset_that_shows_the_same_observation_again_is_one_all_the_same():
-    class Blind(CountedManager):
-        def __init__(self, lengths):
-            super().__init__(lengths)
-            for one in self.envs:
-                one.arrays = lambda: (np.zeros(3, np.float32), np.ones(1, np.float32))
-
-    policy = ScriptedPolicy(n_sample=4)
-    collector, env, _ = build(policy=policy, env=Blind([10, 10]))
-    collector.collect(4)
-    env.reset({0: None})
-    collector.collect(4)
-    assert policy.resets == [None, [0]]
-
-
-@pytest.mark.differs(
-    "the state of a recurrent policy crosses a reset elsewhere, and `reset_env`",
-    "the policy is reset for the envs that were",
-)
-def test_resetting_the_env_of_a_collector_begins_episodes_and_resets_the_policy():
-    policy, tb = ScriptedPolicy(n_sample=8), FakeWriter()
-    collector, env, _ = build(policy=policy, tb=tb, env=CountedManager([10, 10]))
-    collector.collect(12, drop_extra=False)
-    collector.reset_env()
-    assert policy.resets == [None, None] and collector._env_info[0] == {"time": 0.0, "step": 0, "train_sample": 0}
-    collector.collect(20, train_iter=100)
-    assert lengths_logged(tb) == [10.0]
-
-
 def test_latent_states_do_not_cross_a_reset_by_somebody_else():
     class Dreamer(ScriptedPolicy):
         def forward(self, obs, reset=None, state=None, **kwargs):
@@ -637,141 +432,10 @@ def test_latent_states_do_not_cross_a_reset_by_somebody_else():
     assert seen == [[False, False]] * 2 + [[False, True], [False, False]]
 
 
-@pytest.mark.differs(
-    "an env whose ready observation is not the one that it returned gets wrong `next_obs`",
-    "the fragment is cut there",
-)
-def test_a_piece_ends_where_an_env_shows_another_observation_than_it_returned():
-    class Renormalising(FakeManager):
-        """From step 3 on, what is ready has grown by 100."""
-
-        @property
-        def ready_obs(self):
-            return {i: obs + 100 if self.envs[i].count == 3 else obs.copy() for i, obs in self.obs.items()}
-
-    policy, tb = ScriptedPolicy(n_sample=10), FakeWriter()
-    collector, _, _ = build(policy=policy, tb=tb, env=Renormalising([5]))
-    rows = collector.collect(10, train_iter=100)
-    assert [len(piece) for piece in policy.pieces] == [3, 2, 3, 2] and policy.resets == [None, [0], [0]]
-    assert [int(row["obs"][2]) for row in rows] == [0, 1, 2, 103, 4] * 2
-    assert [int(row["next_obs"][2]) for row in rows] == [1, 2, 3, 4, 5] * 2
-    assert lengths_logged(tb) == [5.0]
-
-
 # What envs and policies return
 
 
-def test_envs_may_tell_how_an_episode_ended_at_its_last_step_only():
-    def mark(env_id, episode, step):
-        return (
-            {"truncated": True}
-            if (env_id, step) == (0, 3)
-            else {"terminated": True}
-            if (env_id, step) == (1, 2)
-            else {}
-        )
-
-    collector, _, _ = build(lengths=(3, 2), policy=ScriptedPolicy(n_sample=6), mark=mark)
-    rows = collector.collect(6)
-    flags = {key(row)[:3]: (row["done"], row["terminated"], row["truncated"]) for row in rows}
-    assert flags[0, 0, 2] == (True, False, True) and flags[1, 0, 1] == (True, True, False)
-    assert flags[0, 0, 0] == flags[1, 0, 0] == (False, False, False)
-
-
-@pytest.mark.differs(
-    "NaN actions of a policy are given to the envs",
-    "collecting stops and names the policy and the env",
-)
-@pytest.mark.parametrize("batched", [True, False])
-@pytest.mark.parametrize(
-    "make", [lambda values: values, lambda values: {"kind": torch.zeros_like(values), "args": values}]
-)
-def test_a_nan_action_is_reported_as_the_policys(batched, make):
-    values = torch.tensor([[0.0], [float("nan")]])
-    policy = ScriptedPolicy()
-    if batched:
-        policy.act = lambda obs, env_ids: {"action": make(values)}
-    else:
-        policy.forward = lambda obs: {i: {"action": make(row)} for i, row in zip(obs, values, strict=True)}
-    collector, env, _ = build(policy=policy)
-    with pytest.raises(FloatingPointError, match="the policy returned NaN for env 1: action = "):
-        collector.collect(2)
-    assert not env.envs[0].actions and not env.envs[1].actions
-
-
-def test_infinite_actions_never_reach_the_env_either():
-    policy = ScriptedPolicy()
-    action = torch.tensor([[0.0], [-float("inf")]])
-    policy.act = lambda obs, env_ids: {"action": action}
-    collector, env, _ = build(policy=policy)
-    with pytest.raises(FloatingPointError, match="the policy returned inf .* for env 1: action = "):
-        collector.collect(2)
-    assert not env.envs[0].actions and not env.envs[1].actions
-
-
-@pytest.mark.parametrize("asked", [False, True])
-@pytest.mark.parametrize("unroll_len", [1, 4])
-def test_a_sample_of_many_envs_holds_and_pickles_its_own_bytes(asked, unroll_len):
-    def observed(env):
-        return np.full((84, 84), env.count, np.uint8), np.ones(1, np.float32)
-
-    def make():
-        envs = FakeManager([50] * 16)
-        for one in envs.envs:
-            one.arrays = partial(observed, one)
-        cfg = DQNPolicy.default_config()
-        cfg.model = EasyDict(obs_shape=1, action_shape=2, encoder_hidden_size_list=[8])
-        cfg.collect.update(n_sample=64, unroll_len=unroll_len)
-        policy = (AskedDQN if asked else DQNPolicy)(cfg, enable_field=["collect"])
-        mode = policy.collect_mode._replace(forward=ScriptedPolicy().forward)
-        return build(policy=mode, env=envs)[0].collect()[5]
-
-    gc.collect()
-    sample, held = held_bytes(make)
-    assert own_bytes(sample) >= 2 * unroll_len * 84 * 84
-    assert held <= 1.5 * own_bytes(sample) + 65536  # a logger and the like are made along
-    assert len(pickle.dumps(sample)) <= 1.5 * own_bytes(sample) + 8192
-
-
-class AskedDQN(DQNPolicy):
-    def _process_transition(self, obs, policy_output, timestep):
-        return dict(super()._process_transition(obs, policy_output, timestep))
-
-
-# What is under way, by the names of DI-engine
-
-
-def test_what_is_under_way_can_be_seen_by_its_old_names():
-    collector, env, _ = build(lengths=(9, 2), policy=ScriptedPolicy(n_sample=8))
-    collector.collect(1)
-    collector.collect(1)
-    assert [key(row)[:3] for row in collector._traj_buffer[0]] == []
-    obs, output = collector._obs_pool, collector._policy_output_pool
-    assert obs[0].tolist() == [0, 0, 3] and output[0]["action"].tolist() == [4] and obs[1] is None
-    info = collector._env_info
-    assert (info[0]["step"], info[0]["train_sample"], info[1]["step"]) == (4, 4, 0) and info[0]["time"] > 0
-    episodes = collector._episode_info
-    assert [(one["reward"], one["step"], one["train_sample"]) for one in episodes] == [(2.0, 2, 2)] * 2
-    collector._reset_stat(0)
-    assert collector._env_info[0]["step"] == 0 and collector._obs_pool[0] is None
-
-
-def test_the_transitions_under_way_of_an_env_can_be_thrown_away():
-    collector, _, policy = build(lengths=(1, 9), policy=ScriptedPolicy(n_sample=8))
-    collector.collect(1)
-    assert [key(row)[:3] for row in collector._traj_buffer[1]] == [(1, 0, 0)]
-    collector._reset_stat(1)
-    assert collector._traj_buffer[1] == []
-    collector.collect(8)
-    assert [key(piece[0])[:3] for piece in policy.pieces if piece[0]["obs"][0] == 1] == [(1, 0, 1)]
-
-
-def test_the_latest_episodes_only_are_remembered():
-    collector, _, _ = build(lengths=(1, 1))
-    collector.collect(300)
-    assert len(collector._episode_info) == 100 and collector._statistics.summary_count == 300
-    collector.collect(2, train_iter=100)
-    assert collector._episode_info == []
+# The counts of train samples
 
 
 def test_train_samples_are_counted_to_the_episode_that_they_are_of():
@@ -783,33 +447,3 @@ def test_train_samples_are_counted_to_the_episode_that_they_are_of():
     # Each piece of up to three steps makes one sample, so an episode of 4 steps makes two, and one of 6 steps too.
     assert (values["episode_count"], values["train_sample_count"], values["avg_sample_per_episode"]) == (3, 6, 2.0)
     assert values["total_train_sample_count"] == 8 and values["avg_train_sample_per_sec"] > 0
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_train_samples_are_counted_to_their_episode_after_an_exception_and_with_new_envs(waits):
-    policy = ScriptedPolicy(n_sample=100)
-    if waits:
-        cfg = DQNPolicy.default_config()
-        cfg.model = EasyDict(obs_shape=3, action_shape=2, encoder_hidden_size_list=[8])
-        cfg.collect.n_sample = 100
-        policy = DQNPolicy(cfg, enable_field=["collect"]).collect_mode._replace(forward=policy.forward)
-
-    def mark(env_id, episode, step):
-        if (episode, step) == (1, 1) and not failed:
-            failed.append(True)
-            raise ZeroDivisionError
-        return {}
-
-    failed = []
-    collector, _, _ = build(lengths=(3,), policy=policy, mark=mark)
-    with pytest.raises(ZeroDivisionError):
-        collector.collect(6)
-    collector.reset_env(FakeManager([2]))  # the samples of the former envs are lost
-    collector.collect(4)
-    assert [(entry["step"], entry["train_sample"]) for entry in collector._episode_info][1:] == [(2, 2), (2, 2)]
-
-
-@pytest.mark.parametrize("drop_extra", [False, True])
-def test_the_samples_of_a_policy_that_returns_a_tuple_are_a_list(drop_extra):
-    collector, _, _ = build(lengths=(2,), policy=ScriptedPolicy(sample=tuple))
-    assert type(collector.collect(2, drop_extra=drop_extra)) is list

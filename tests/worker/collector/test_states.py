@@ -13,7 +13,7 @@ import torch
 from easydict import EasyDict
 
 from ding.config.config import compile_config
-from ding.entry.pipeline import read_pair, with_command_mode
+from ding.entry.experiment import read_pair, with_command_mode
 from ding.envs import BaseEnvManager, SyncSubprocessEnvManager, get_vec_env_setting
 from ding.policy.base_policy import create_policy
 from ding.utils.batch_methods import plain_transition
@@ -30,16 +30,14 @@ from ding.worker.collector.players import (
     BattleSampleSerialCollector,
 )
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.trajectory import TransitionLists
 from ding.worker.collector.trajectory_block import TrajectoryBlock
-from tests.envs.walks import Endless, Match, TellingWalk, Walk
+from tests.envs.walks import Endless, Match, Silent, Walk
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.same_state import differences, through_bytes
 from tests.worker.collector.test_trajectory_block import SHOWN, record, take
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SyncSubprocessEnvManager}
 in_both = pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)
-WAYS = {"told": TellingWalk, "pickled": functools.partial(Walk, seeded=False), "replayed": Walk}
 TIMES = ("time", "duration", "per_sec")
 
 
@@ -89,12 +87,12 @@ class Stateful(Gambler):
 
 
 KINDS = [
-    (BaseEnvManager, "told", Gambler),
-    (BaseEnvManager, "pickled", PlainGambler),
-    (BaseEnvManager, "replayed", Stateful),
-    (SyncSubprocessEnvManager, "told", Stateful),
-    (SyncSubprocessEnvManager, "pickled", Gambler),
-    (SyncSubprocessEnvManager, "replayed", PlainGambler),
+    (BaseEnvManager, Gambler),
+    (BaseEnvManager, PlainGambler),
+    (BaseEnvManager, Stateful),
+    (SyncSubprocessEnvManager, Stateful),
+    (SyncSubprocessEnvManager, Gambler),
+    (SyncSubprocessEnvManager, PlainGambler),
 ]
 
 
@@ -104,18 +102,17 @@ def _sum(obs):
     return sum(map(_sum, obs)) if isinstance(obs, list | tuple) else float(np.nansum(np.asarray(obs)))
 
 
-def launched(manager, envs, trust_pickle=False):
+def launched(manager, envs):
     built = manager(envs, EasyDict())
     built.seed(5)
-    built.enable_states(trust_pickle)
     return built
 
 
-def built(cls, manager, envs, policy, trust_pickle=False, **cfg):
+def built(cls, manager, envs, policy, **cfg):
     config = cls.default_config()
     config.update(cfg)
     policies = policy if isinstance(policy, list) else [policy]
-    return cls(config, launched(manager, envs, trust_pickle), policy, FakeWriter(), "exp"), policies
+    return cls(config, launched(manager, envs), policy, FakeWriter(), "exp"), policies
 
 
 def told(worker, policies):
@@ -173,46 +170,39 @@ def as_dicts(data):
     return tuple(map(as_dicts, data)) if isinstance(data, tuple) else data
 
 
-@pytest.mark.parametrize("manager, way, policy", KINDS)
-def test_a_sample_collector_goes_on(manager, way, policy):
-    make = WAYS[way]
-    check(
-        lambda: built(SampleSerialCollector, manager, [make] * 3, policy(unroll_len=7), way == "pickled"), n_sample=13
-    )
+@pytest.mark.parametrize("manager, policy", KINDS)
+def test_a_sample_collector_goes_on(manager, policy):
+    check(lambda: built(SampleSerialCollector, manager, [Walk] * 3, policy(unroll_len=7)), n_sample=13)
 
 
-@pytest.mark.parametrize("manager, way, policy", KINDS[:3])
+@pytest.mark.parametrize("manager, policy", KINDS[:3])
 @pytest.mark.parametrize("on_policy", [True, False])
-def test_a_collector_of_fixed_rollouts_goes_on(manager, way, policy, on_policy):
+def test_a_collector_of_fixed_rollouts_goes_on(manager, policy, on_policy):
     def make():
-        envs = [WAYS[way]] * 3
-        return built(
-            SampleSerialCollector, manager, envs, policy(on_policy=on_policy), way == "pickled", fixed_rollout=True
-        )
+        return built(SampleSerialCollector, manager, [Walk] * 3, policy(on_policy=on_policy), fixed_rollout=True)
 
     check(make, n_sample=13)
 
 
-@pytest.mark.parametrize("manager, way, policy", KINDS[:4])
-def test_an_episode_collector_goes_on(manager, way, policy):
-    check(lambda: built(EpisodeSerialCollector, manager, [WAYS[way]] * 3, policy(), way == "pickled"), n_episode=4)
+@pytest.mark.parametrize("manager, policy", KINDS[:4])
+def test_an_episode_collector_goes_on(manager, policy):
+    check(lambda: built(EpisodeSerialCollector, manager, [Walk] * 3, policy()), n_episode=4)
 
 
 @pytest.mark.parametrize(
-    "manager, way, policy",
+    "manager, policy",
     [
-        (BaseEnvManager, "replayed", Gambler),
-        (BaseEnvManager, "pickled", PlainGambler),
-        (SyncSubprocessEnvManager, "replayed", PlainGambler),
+        (BaseEnvManager, Gambler),
+        (BaseEnvManager, PlainGambler),
+        (SyncSubprocessEnvManager, PlainGambler),
     ],
 )
 @pytest.mark.parametrize("cls, amount", [
     (BattleSampleSerialCollector, {"n_sample": 13}),
     (BattleEpisodeSerialCollector, {"n_episode": 4}),
 ], ids=["samples", "episodes"])  # fmt: skip
-def test_collectors_of_battles_go_on(manager, way, policy, cls, amount):
-    env = functools.partial(Match, seeded=way == "replayed")
-    check(lambda: built(cls, manager, [env] * 3, [policy(unroll_len=7), policy()], way == "pickled"), **amount)
+def test_collectors_of_battles_go_on(manager, policy, cls, amount):
+    check(lambda: built(cls, manager, [Match] * 3, [policy(unroll_len=7), policy()]), **amount)
 
 
 def nested(place):
@@ -246,22 +236,19 @@ def test_fragments_with_gaps_ends_and_odd_flags_go_on(with_dicts):
         dones = [bool(own.random() < 0.1) for _ in env_ids]
         record(fragments, env_ids, obs, after, columns, dones, infos, seed, rows if with_dicts else None)
 
-    def made():
-        return TransitionLists(3, True) if with_dicts else TrajectoryBlock(3)
-
-    one = made()
+    one = TrajectoryBlock(3)
     for moment in range(120):
         deed = rng.random()
         env_id = int(rng.integers(3))
         if deed < 0.1:
             one.split(env_id)
         elif deed < 0.15:
-            one.drop(env_id if with_dicts else [env_id])
+            one.drop([env_id])
         elif deed < 0.2:
             take(one, env_id)
         else:
             step(one, sorted({env_id, int(rng.integers(3))}), moment)
-        other = made()
+        other = TrajectoryBlock(3)
         assert other.load_state_dict(through_bytes(one.state_dict())) == []
         assert other.lengths.tolist() == one.lengths.tolist()
         assert differences([rows_of(one.peek(i)) for i in range(3)], [rows_of(other.peek(i)) for i in range(3)]) == []
@@ -299,13 +286,8 @@ IN_PROCESSES = [
 ]
 
 
-@pytest.mark.differs(
-    "unfinished fragments, statistics and latent states are lost when a run resumes",
-    "a collector resumes in mid-episode with the same bits (`state_dict`)",
-)
 @pytest.mark.parametrize("manager, name", [*((BaseEnvManager, name) for name in NAMES), *IN_PROCESSES])
-def test_policies_collect_on_in_mid_episode(manager, name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_policies_collect_on_in_mid_episode(manager, name, tmp_path):
     (one, policy, kwargs), (other, other_policy, _) = (trained(name, manager, tmp_path) for _ in range(2))
     try:
         for i in range(3):
@@ -346,19 +328,6 @@ def test_latent_states_that_the_collector_keeps_go_on(manager):
     check(lambda: built(SampleSerialCollector, manager, [Walk] * 3, Dreaming()))
 
 
-def test_a_policy_that_keeps_its_states_itself_may_take_the_place_of_one_that_is_handed_them():
-    torch.manual_seed(0)
-    one, other = (built(SampleSerialCollector, BaseEnvManager, [Walk] * 3, Dreaming())[0] for _ in range(2))
-    one.collect()
-    one.reset_policy(Gambler())
-    state = one.state_dict()
-    assert state["actor"] == {} and one.envstep > 0
-    other.reset_policy(Gambler())
-    other._env.load_state_dict(one._env.state_dict())
-    assert other.load_state_dict(through_bytes(state)) == []
-    assert other.envstep == one.envstep
-
-
 @in_both
 def test_samples_and_episodes_that_an_exception_has_left_go_on(manager):
     class Failing(Gambler):
@@ -377,17 +346,18 @@ def test_samples_and_episodes_that_an_exception_has_left_go_on(manager):
         with pytest.raises(ValueError, match="broken"):
             one.collect(**amount)
         state = told(one, its)
-        assert state["worker"]["rollout"]["listeners"]["items"][1]["state"]["pieces"]
+        assert state["worker"]["rollout"]["listeners"][1]["__state__"]["pieces"]
         goes_on = [one.collect(**amount) for _ in range(3)]
         assert put_back(other, others, state) == []
         assert differences(as_dicts(goes_on), [as_dicts(other.collect(**amount)) for _ in range(3)]) == []
         assert one.envstep == other.envstep
-        samples_of = [[info["train_sample"] for info in worker._episode_info] for worker in (one, other)]
+        samples_of = [[info["train_sample"] for info in worker._statistics.latest] for worker in (one, other)]
         assert samples_of[0] and samples_of[0] == samples_of[1]
         one.close()
         other.close()
 
 
+@pytest.mark.guarantees("one-owner")
 @in_both
 def test_that_somebody_else_has_reset_an_env_is_noticed_after_a_state(manager):
     (one, its), (other, others) = (
@@ -407,7 +377,7 @@ def test_that_somebody_else_has_reset_an_env_is_noticed_after_a_state(manager):
 
 @in_both
 def test_the_episode_of_an_env_that_does_not_go_on_ends_there_and_the_others_go_on(manager):
-    envs = [Walk, functools.partial(Endless, in_lock=True, seeded=False), Endless]
+    envs = [Walk, Silent, Endless]
     (one, its), (other, others) = (
         built(SampleSerialCollector, manager, envs, Gambler(unroll_len=50)) for _ in range(2)
     )
@@ -465,32 +435,6 @@ def test_fragments_of_what_is_not_plain_are_dropped_with_a_reason():
         other.collect(n_sample=3)
 
 
-def test_infos_that_are_not_plain_take_their_episodes_with_them():
-    class Telling(Match):
-        def step(self, action):
-            timestep = super().step(action)
-            for info in timestep.info:
-                info["me"] = self
-            return timestep
-
-    class Failing(Gambler):
-        def forward(self, obs, **kwargs):
-            if self.acted == 40:
-                self.acted += 1
-                raise ValueError("broken")
-            return super().forward(obs, **kwargs)
-
-    (one, its), (other, others) = (
-        built(BattleEpisodeSerialCollector, BaseEnvManager, [Telling] * 2, [Failing(), Gambler()]) for _ in range(2)
-    )
-    with pytest.raises(ValueError, match="broken"):
-        one.collect(n_episode=40)
-    (problem,) = put_back(other, others, told(one, its))
-    assert problem.startswith("infos not collected yet hold values that are not plain")
-    data, infos = other.collect(n_episode=3)
-    assert [len(data[0]), len(infos[0])] == [3, 3]
-
-
 def test_a_state_of_another_collector_is_refused():
     solo, policies = built(SampleSerialCollector, BaseEnvManager, [Walk] * 2, Gambler())
     state = solo.state_dict()
@@ -516,54 +460,28 @@ def test_a_state_of_an_earlier_version_is_refused(cls):
         cls, BaseEnvManager, [Match if is_battle else Walk], [Gambler(), Gambler()] if is_battle else Gambler()
     )
     state = collector.state_dict()
-    for key in {"format", "collect_data"} & state.keys():
-        del state[key]
+    del state["format"]
     with pytest.raises(ValueError, match=f"the state of {cls.__name__} is of another version"):
         collector.load_state_dict(state)
-
-
-def test_a_player_that_only_acts_stays_so():
-    class Silent(Gambler):
-        collect_data = False
-
-    check(
-        lambda: built(BattleSampleSerialCollector, BaseEnvManager, [Match] * 2, [Gambler(unroll_len=7), Silent()]),
-        n_sample=9,
-    )
-    (one, _), (other, _) = (
-        built(BattleSampleSerialCollector, BaseEnvManager, [Match] * 2, [Gambler(), second])
-        for second in (Silent(), Gambler())
-    )
-    with pytest.raises(ValueError, match="the state is of other players"):
-        other.load_state_dict(one.state_dict())
 
 
 # --- evaluators
 
 
-def evaluator(cls, manager, way, policies, **cfg):
+def evaluator(cls, manager, policies, **cfg):
     config = cls.default_config()
     config.update({"n_episode": 3, "stop_value": 1e9, "eval_freq": 5, **cfg})
-    env = {"told": TellingWalk, "pickled": functools.partial(Walk, seeded=False), "replayed": Walk}[way]
-    env = functools.partial(Match, seeded=way == "replayed") if isinstance(policies, list) else env
-    envs = launched(manager, [env] * 2, way == "pickled")
+    envs = launched(manager, [Match if isinstance(policies, list) else Walk] * 2)
     return cls(config, envs, policies, FakeWriter(), "exp"), policies if isinstance(policies, list) else [policies]
 
 
-@pytest.mark.parametrize("manager, way, cls, players", [
-    (BaseEnvManager, "told", InteractionSerialEvaluator, 1),
-    (BaseEnvManager, "pickled", InteractionSerialEvaluator, 1),
-    (BaseEnvManager, "replayed", InteractionSerialEvaluator, 1),
-    (BaseEnvManager, "pickled", BattleInteractionSerialEvaluator, 2),
-    (BaseEnvManager, "replayed", BattleInteractionSerialEvaluator, 2),
-    (SyncSubprocessEnvManager, "told", InteractionSerialEvaluator, 1),
-    (SyncSubprocessEnvManager, "replayed", BattleInteractionSerialEvaluator, 2),
-])  # fmt: skip
-def test_evaluators_go_on(manager, way, cls, players):
+@pytest.mark.parametrize("manager", [BaseEnvManager, SyncSubprocessEnvManager])
+@pytest.mark.parametrize("cls, players", [(InteractionSerialEvaluator, 1), (BattleInteractionSerialEvaluator, 2)])
+def test_evaluators_go_on(manager, cls, players):
     torch.manual_seed(0)
 
     def make():
-        return evaluator(cls, manager, way, Gambler() if players == 1 else [Gambler(), Gambler()])
+        return evaluator(cls, manager, Gambler() if players == 1 else [Gambler(), Gambler()])
 
     (one, its), (other, others) = make(), make()
     saved, also_saved = [], []
@@ -589,7 +507,6 @@ def test_when_a_video_was_recorded_goes_on():
         return evaluator(
             InteractionSerialEvaluator,
             BaseEnvManager,
-            "told",
             Gambler(),
             render={"render_freq": 4, "mode": "train_iter"},
         )[0]
@@ -623,20 +540,3 @@ def test_the_best_metric_goes_on():
     assert other.load_state_dict(odd.state_dict()) == [
         "the best result so far is not made of plain values; it is forgotten"
     ]
-
-
-def test_an_env_at_the_start_of_an_episode_is_no_reason_to_reset_the_policy():
-    class Counted(Gambler):
-        times_reset = 0
-
-        def reset(self, env_ids=None):
-            self.times_reset += 1
-            super().reset(env_ids)
-
-    (one, its), (other, others) = (
-        built(SampleSerialCollector, BaseEnvManager, [Walk] * 2, Counted(unroll_len=2)) for _ in range(2)
-    )
-    times = others[0].times_reset
-    assert put_back(other, others, told(one, its)) == [] and others[0].times_reset == times
-    one.close()
-    other.close()

@@ -1,35 +1,29 @@
 """Trajectories under way, as columns: whatever envs and policies give, the transitions are those of the steps."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from ding.envs.env_manager.block import end_code
-from ding.utils.data.samples import Table, columns_of, node_rows, pack, rows_of
-from ding.worker.collector.trajectory import TransitionLists
-from ding.worker.collector.trajectory_block import TrajectoryBlock
+from ding.utils.data.samples import Table, columns_of, pack, rows_of
+from ding.worker.collector.env_round import Batch
+from ding.worker.collector.trajectory_block import SHOWN, TrajectoryBlock
 from tests.worker.collector.memory import held_bytes, own_bytes
-
-# In the dicts of a test: the observation before or after the step.
-SHOWN = object()
 
 
 def record(block, env_ids, obs, next_obs, columns, dones, infos, collect_iter, dicts=None):
     codes = np.array([end_code(info) for info in infos], np.uint8)
+    obs, next_obs = Batch(env_ids, obs), Batch(env_ids, next_obs)
+    ids, ends = np.array(env_ids), np.zeros(len(env_ids), np.bool_)
+    steps = SimpleNamespace(ids=ids, obs=obs, next_obs=next_obs, codes=codes, continues=True, active=None, ends=ends)
+    steps.any_ends = False
     if dicts is None:
-        columns = {**columns, "done": pack(list(dones))}
-        block.record(np.array(env_ids), obs, next_obs, columns, codes, collect_iter)
-        return
-    rows = zip(env_ids, node_rows(obs), node_rows(next_obs), codes.tolist(), dicts, strict=True)
-    for env_id, before, after, code, transition in rows:
-        own = dict(transition)
-        if own.get("obs") is SHOWN:
-            own["obs"] = block.last_obs(env_id, before)
-        if own.get("next_obs") is SHOWN:
-            own["next_obs"] = after
-        block.append(env_id, own, code, after)
+        block.record(steps, {**columns, "done": pack(list(dones))}, collect_iter)
+    else:
+        block.record_dicts(steps, [dict(transition) for transition in dicts], collect_iter)
 
 
 def take(block, env_id, goes_on=True):
@@ -39,18 +33,18 @@ def take(block, env_id, goes_on=True):
 def piece_of(block, env_id, goes_on=True):
     if not block.lengths[env_id]:
         return []
-    if isinstance(block, TransitionLists):
-        return block.take(env_id, not goes_on)
-    block.close(np.array([env_id]), np.array([not goes_on]))
+    block.close(np.array([env_id]))
+    if not goes_on:
+        block.split([env_id])
     (piece,) = block.take_closed()
     return piece
 
 
 class Twin:
-    """`TrajectoryBlock` or `TransitionLists` and, beside them, what they are to hold."""
+    """A `TrajectoryBlock`, of columns or dicts, and beside it what it is to hold."""
 
     def __init__(self, env_num=3, shape=(2,), dtype=np.float32, chained=True, dicts=False):
-        self.block = (TransitionLists if dicts else TrajectoryBlock)(env_num, chained)
+        self.block = TrajectoryBlock(env_num, chained)
         self.dicts = dicts
         self.shape, self.dtype = shape, dtype
         self.now = {env_id: self.obs(env_id, 0, 0) for env_id in range(env_num)}
@@ -115,7 +109,7 @@ def test_transitions_are_those_of_the_env_whoever_steps_with_it():
 
 @pytest.mark.parametrize("kept", [("obs",), ("next_obs",), ()])
 def test_policies_may_keep_only_some_observations(kept):
-    under_way = TransitionLists(1, True)
+    under_way = TrajectoryBlock(1)
     for step in range(5):
         obs, next_obs = (pack([np.full(2, number, np.float32)]) for number in (step, step + 1))
         transition = {**dict.fromkeys(kept, SHOWN), "step": step}
@@ -125,19 +119,6 @@ def test_policies_may_keep_only_some_observations(kept):
     items = piece.rows()
     expected = [{"obs": [step] * 2, "next_obs": [step + 1] * 2, "step": step} for step in range(5)]
     assert listed(items) == [{key: item[key] for key in ("step", *kept)} for item in expected]
-
-
-@pytest.mark.parametrize("dicts", [False, True])
-@pytest.mark.parametrize("mixed", [False, True])
-def test_a_trajectory_is_whole_though_it_was_looked_at_on_the_way(dicts, mixed):
-    twin = Twin(2, dicts=dicts)
-    for i in range(11):
-        twin.step([0, 1] if i % 3 or not mixed else [1, 0])
-        assert len(twin.block.peek(0)) == i + 1
-    items, expected = twin.take(0)
-    assert listed(items) == expected and is_chain(items)
-    twin.step([0, 1])
-    assert [len(twin.take(env_id)[0]) for env_id in (0, 1)] == [1, 12]
 
 
 def test_a_next_observation_is_stored_once():
@@ -156,7 +137,8 @@ def test_the_pieces_of_an_env_share_the_observation_between_them():
     for _ in range(3):
         for _ in range(2):
             twin.step([0, 1])
-        twin.block.close(np.array([0, 1]), np.array([False, True]))
+        twin.block.close(np.array([0, 1]))
+        twin.block.split([1])
         twin.reset(1)
     samples = twin.block.closed_table()
     assert samples.lengths.tolist() == [2] * 6 and twin.block.closed_rows == 12
@@ -170,13 +152,13 @@ def test_a_table_has_the_pieces_in_the_order_of_their_ends_and_leaves_the_others
     for env_ids in ([0, 1, 2], [2, 0], [1, 2]):
         twin.step(env_ids)
     for env_id in (2, 0):
-        twin.block.close(np.array([env_id]), np.array([False]))
+        twin.block.close(np.array([env_id]))
     table = twin.block.closed_table()
     assert listed(table.rows()) == twin.expected[2] + twin.expected[0] and table.lengths.tolist() == [3, 2]
     twin.block.drop_closed()
     assert twin.block.closed_rows == 0
     twin.step([0, 1, 2])
-    twin.block.close(np.array([1]), np.array([False]))
+    twin.block.close(np.array([1]))
     assert listed(table.rows()) == twin.expected[2][:3] + twin.expected[0][:2], "what was taken stays valid"
     assert listed(twin.block.closed_table().rows()) == twin.expected[1] and len(twin.expected[1]) == 3
     twin.block.drop_closed()
@@ -206,22 +188,13 @@ def test_what_was_dropped_does_not_come_back():
 def test_a_gap_is_none_between_the_observations_of_a_transition(dicts):
     twin = Twin(1, dicts=dicts)
     twin.step([0])
-    twin.block.split(0)
+    twin.block.split([0])
     twin.reset(0)
     twin.step([0])
     twin.step([0])
     items, expected = twin.take(0)
     assert listed(items) == expected
     assert [a["next_obs"] is b["obs"] for a, b in zip(items, items[1:], strict=False)] == [False, True]
-
-
-def test_what_is_looked_at_stays():
-    twin = Twin(1)
-    twin.step([0])
-    seen = twin.block.peek(0)
-    twin.step([0])
-    items, expected = twin.take(0)
-    assert listed(items) == expected and listed(rows_of(seen)) == expected[:1]
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
@@ -237,13 +210,6 @@ def test_observations_may_change_their_shape_or_dtype_on_the_way(shape):
     assert listed(items) == expected
     assert [item["next_obs"].dtype for item in items] == [torch.float32] * 2 + [torch.int64] * 2
     assert [item["obs"].dtype for item in items] == [torch.float32] * 3 + [torch.int64]
-
-
-def test_float64_is_float32_in_samples():
-    twin = Twin(1, dtype=np.float64)
-    twin.step([0])
-    items, expected = twin.take(0)
-    assert items[0]["obs"].dtype is torch.float32 and listed(items) == expected
 
 
 @pytest.mark.parametrize("dicts", [False, True])
@@ -264,9 +230,8 @@ def flags_of(items):
 
 
 @pytest.mark.differs(
-    "how an episode ended is lost if the envs report more than `done`",
-    "`terminated` and `truncated` are in the samples as soon as any step of a fragment has one of them; a missing "
-    "flag follows from `done`",
+    "keeps nothing but `done` of how an episode ended",
+    "adds `terminated` and `truncated` to the samples if the env reports them",
 )
 @pytest.mark.parametrize("dicts", [False, True])
 @pytest.mark.parametrize(
@@ -296,20 +261,12 @@ def test_an_end_of_which_nothing_is_told_is_terminal():
 
 @pytest.mark.parametrize("dicts", [False, True])
 def test_flags_that_only_the_last_step_tells_go_with_a_done_that_is_an_array(dicts):
-    twin = TransitionLists(1, True) if dicts else TrajectoryBlock(1)
+    twin = TrajectoryBlock(1)
     obs = pack([np.zeros(1)])
     for ended, info in ((False, {}), (True, {}), (True, {"truncated": True})):
         done = torch.tensor([ended]) if dicts else np.array([ended])
         record(twin, [0], obs, obs, {}, [done], [info], 0, [{"done": done}] if dicts else None)
     assert flags_of(take(twin, 0)) == [(False, False), (True, False), (False, True)]
-
-
-def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_env_tells_none():
-    twin = TransitionLists(1, True)
-    obs = pack([np.zeros(1)])
-    for own, info in ((True, {}), (True, {"truncated": False}), (False, {})):
-        record(twin, [0], obs, obs, {}, [True], [info], 0, [{"done": True, "truncated": own}])
-    assert flags_of(take(twin, 0)) == [(False, True), (True, False), (True, False)]
 
 
 # Memory
@@ -318,7 +275,7 @@ def test_a_flag_that_the_policy_has_put_into_its_transitions_counts_where_the_en
 @pytest.mark.parametrize("dicts", [False, True])
 def test_a_sample_holds_its_own_bytes_and_not_its_round(dicts):
     def make():
-        block, images = TransitionLists(16, True) if dicts else TrajectoryBlock(16), np.zeros((16, 84, 84, 4), np.uint8)
+        block, images = TrajectoryBlock(16), np.zeros((16, 84, 84, 4), np.uint8)
         for _ in range(3):
             rest = [{"obs": SHOWN, "next_obs": SHOWN} for _ in images] if dicts else None
             record(block, list(range(16)), pack(list(images)), pack(list(images)), {}, [False] * 16, [{}] * 16, 0, rest)
@@ -329,22 +286,8 @@ def test_a_sample_holds_its_own_bytes_and_not_its_round(dicts):
     assert held <= 1.5 * own_bytes(item) + 8192 and len(pickle.dumps(item)) <= 1.5 * own_bytes(item) + 8192
 
 
-def test_objects_that_do_not_stack_hold_no_round_either():
-    def make():
-        block, obs = TransitionLists(2, True), pack([np.zeros(1)] * 2)
-        batch = np.zeros((2, 50_000))
-        for n in (3, 4):
-            dicts = [{"ragged": torch.from_numpy(r[:n]), "array": {"in": r[:n]}, "list": [r[:n], "x"]} for r in batch]
-            record(block, [0, 1], obs, obs, {}, [False] * 2, [{}, {}], 0, dicts)
-        return list(take(block, 0))
-
-    items, held = held_bytes(make)
-    assert [item["ragged"].shape for item in items] == [(3,), (4,)]
-    assert held <= 16384 and all(len(pickle.dumps(item)) <= 8192 for item in items)
-
-
 def test_transitions_with_different_keys_are_a_list_of_dicts():
-    twin = TransitionLists(1, True)
+    twin = TrajectoryBlock(1)
     obs = pack([np.zeros(1)])
     for i in range(3):
         more = {"extra": torch.zeros(1)} if i == 1 else {}
@@ -356,69 +299,3 @@ def test_transitions_with_different_keys_are_a_list_of_dicts():
         (2, False, [0]),
     ]
     assert is_chain(items)
-
-
-def test_observations_that_a_policy_puts_into_its_transitions_need_not_stack():
-    block = TransitionLists(1, True)
-    shown = [torch.ones(size) for size in (1, 2, 3)]
-    for obs, next_obs in zip(shown, shown[1:], strict=False):
-        transition = {"obs": obs, "next_obs": next_obs, "action": 0}
-        record(block, [0], pack([obs]), pack([next_obs]), {}, [False], [{}], 0, [transition])
-    piece = list(take(block, 0))
-    assert [(row["obs"].tolist(), row["next_obs"].tolist(), row["action"]) for row in piece] == [
-        ([1], [1, 1], 0),
-        ([1, 1], [1, 1, 1], 0),
-    ]
-
-
-@pytest.mark.parametrize("take_all", ["drop_closed", "take_closed"])
-def test_the_transitions_of_a_long_episode_are_seldom_copied_though_others_end_in_each_round(take_all, monkeypatch):
-    renewals = []
-    renew = TrajectoryBlock._renew
-    monkeypatch.setattr(TrajectoryBlock, "_renew", lambda block: (renewals.append(block.lengths[0]), renew(block)))
-    twin = Twin(2)
-    for _ in range(2_000):
-        twin.step([0, 1])
-        twin.block.close(np.array([1]), np.array([False]))
-        assert len(twin.block.closed_table()) == 1
-        getattr(twin.block, take_all)()
-    assert len(renewals) <= 8  # each time the block has doubled
-    assert [row["step"] for row in twin.block.peek(0).rows()] == list(range(1, 2_001))
-
-
-def test_transitions_that_cannot_be_tensors_are_refused_once_and_leave_the_block_usable():
-    block = TrajectoryBlock(1)
-    odd = [np.array([np.ones(size), "x"], dtype=object) for size in (1, 2)]
-    with pytest.raises(TypeError, match="object"):
-        record(block, [0], pack(odd[:1]), pack(odd[1:]), {}, [False], [{}], 0)
-    block.clear()  # as after each exception in a round
-    assert block.closed_rows == 0 and block.state_dict()["closed"]["items"] == []
-    record(block, [0], pack([np.zeros(1)]), pack([np.ones(1)]), {}, [False], [{}], 0)
-    (row,) = take(block, 0)
-    assert (row["obs"].tolist(), row["next_obs"].tolist()) == ([0], [1])
-
-
-def test_what_an_exception_has_left_of_a_round_does_not_shift_the_steps_after_it():
-    block = TrajectoryBlock(1)
-
-    def step(time, reward):
-        columns = {"action": pack([time]), "reward": pack([reward])}
-        record(block, [0], pack([np.full(2, time)]), pack([np.full(2, time + 1)]), columns, [False], [{}], 0)
-
-    step(0, 0.5)
-    block.close(np.array([0]), np.array([False]))
-    with pytest.raises(TypeError, match="cannot convert to a tensor"):
-        step(1, object())
-    block.clear()
-    step(2, 2.5)
-    block.close(np.array([0]), np.array([False]))
-    pieces = [[(t["obs"].tolist(), t["action"], t["reward"]) for t in piece.rows()] for piece in block.take_closed()]
-    assert pieces == [[([0, 0], 0, 0.5)], [([2, 2], 2, 2.5)]]
-
-
-def test_an_observation_after_a_resume_is_what_the_env_shows_whatever_next_obs_a_policy_has_noted():
-    lists, resumed = TransitionLists(1, True), TransitionLists(1, True)
-    lists.append(0, {"obs": np.zeros(2), "next_obs": np.full(2, 10.0), "done": False}, 0, np.ones(2))
-    assert resumed.load_state_dict(lists.state_dict()) == []
-    shown = np.ones(2)
-    assert resumed.last_obs(0, shown) is shown

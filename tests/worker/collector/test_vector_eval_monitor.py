@@ -18,7 +18,6 @@ def test_fewer_episodes_than_envs_is_refused():
         VectorEvalMonitor(3, 2)
 
 
-@pytest.mark.differs("`VectorEvalMonitor` keeps the last episodes of an env", "the first ones")
 def test_the_first_episodes_of_an_env_count_and_surplus_ones_are_ignored():
     monitor = VectorEvalMonitor(2, 2)
     for reward in (1.0, 50.0, 60.0):
@@ -62,20 +61,11 @@ def test_infos_become_plain_values():
     assert monitor.get_episode_info() == {"a": [[1.5]], "b": [2.0], "b_mean": 2.0, "c": [{"d": [1]}], "e": [[1, "x"]]}
 
 
-@pytest.mark.differs("infos with different keys are a KeyError", "missing keys are left out")
 def test_strings_have_no_mean_and_missing_keys_are_left_out():
     monitor = VectorEvalMonitor(2, 2)
     monitor.update_info(0, {"result": "wins", "score": 1})
     monitor.update_info(1, {"result": "losses"})
     assert monitor.get_episode_info() == {"result": ["wins", "losses"], "score": [1], "score_mean": 1.0}
-
-
-@pytest.mark.differs("no infos are returned when env 0 has none", "those of the others are")
-def test_infos_of_later_envs_are_told_when_the_first_has_none():
-    monitor = VectorEvalMonitor(2, 2)
-    assert monitor.get_episode_info() is None
-    monitor.update_info(1, {"k": 3.0})
-    assert monitor.get_episode_info() == {"k": [3.0], "k_mean": 3.0}
 
 
 def frame(value):
@@ -98,7 +88,6 @@ def test_clips_are_padded_with_their_last_frame_and_channels_come_first():
     assert [clip[:, 0, 0, 0].tolist() for clip in video] == [[10, 11, 12], [0, 1, 1]]
 
 
-@pytest.mark.differs("clips of the video and returns belong to different episodes", "they belong together")
 @pytest.mark.parametrize(
     ("returns", "expected"),
     [([1], [0]), ([2, 1], [1, 0]), ([2, 3, 1], [2, 0, 1]), ([5, 1, 4, 2, 3], [1, 3, 4, 0])],

@@ -69,10 +69,7 @@ def step_of(env_id, episode, step, action, done=False, collect_iter=7):
 # What is sent.
 
 
-@pytest.mark.differs(
-    "each sample is a file and a message of its own",
-    "samples go out in chunks, their metadata many in one message",
-)
+@pytest.mark.differs("sends a file and a message for each sample", "sends chunks")
 def test_pieces_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_the_end(sent):
     collector = play(sent, lengths=(3, 2), episodes=2, n_sample=2, chunk_size=4)
     uid = collector.collector_uid
@@ -189,8 +186,10 @@ def test_whole_episodes_are_pieces_when_the_policy_counts_episodes(sent):
     assert [len(piece) for piece in collector.policy.pieces] == [2, 3]
 
 
-@pytest.mark.differs("`unroll_len` in the metadata is the number of compressed bytes", "the number of steps")
-@pytest.mark.differs("the priority in the metadata is always 1.0", "what the policy gave the sample, else 1.0")
+@pytest.mark.differs(
+    "gives a sample's compressed bytes as `unroll_len`, always 1.0 as priority, and no `collect_iter`",
+    "gives the steps, the policy's priority and the iteration",
+)
 def test_the_real_length_priority_and_iteration_of_samples_of_several_steps_are_told():
     sent = Sent(weights(3))
     collector = make(sent, lengths=(2,), n_sample=2)
@@ -289,11 +288,7 @@ def test_an_evaluator_keeps_the_weights_it_began_with(sent):
 # The weights.
 
 
-@pytest.mark.differs(
-    "the metadata lack `collect_iter`, so that staleness is never known",
-    "they have it, for each sample",
-)
-@pytest.mark.differs("weights are replaced while the policy may be acting", "between two rounds")
+@pytest.mark.differs("replaces weights while the policy may be acting", "replaces them between two rounds")
 def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples(monkeypatch):
     use_watches(monkeypatch, policy=(watch := ScriptedWatch(1, None, weights(5))))
     sent = Sent()
@@ -301,11 +296,10 @@ def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples(mo
     collector.start()
     assert collector.policy.log == ["load 1", "forward", "forward", "load 5", "forward"]
     assert [row["policy_iter"] for row in sent.rows] == [row["collect_iter"] for row in sent.rows] == [1, 1, 5]
-    assert watch.calls == [("first", 9), "start", "close"]
+    assert watch.calls == [("first", 9), "start", "close"] and watch.looks == 3  # after each chunk
     assert collector.get_finish_info()["train_iter"] == 5
 
 
-@pytest.mark.differs("an error in fetching later weights is logged and retried forever", "it ends the collector")
 def test_a_failure_to_fetch_later_weights_ends_the_collector(monkeypatch):
     sent = Sent(weights(0), PermissionError("not for you"))
     collector = make(sent, lengths=(2,), update_policy_second=0)
@@ -320,10 +314,6 @@ def test_a_failure_to_fetch_later_weights_ends_the_collector(monkeypatch):
         collector.start()
 
 
-@pytest.mark.differs(
-    "a collector whose first weights never come retries forever",
-    "it fails after `first_policy_timeout_s`",
-)
 def test_the_first_weights_have_a_deadline():
     sent = Sent(*[FileNotFoundError("policy")] * 1000)
     collector = make(sent, first_policy_timeout_s=0.01)
@@ -376,8 +366,8 @@ def test_the_finish_info_is_json_and_the_same_after_closing(sent):
 
 
 @pytest.mark.differs(
-    "`get_finish_info` divides by zero before the first step, and fails before the first weights",
-    "it reports zeros",
+    "fails in `get_finish_info` before the first step, and when `env_manager` of a parallel collector is read",
+    "reports zeros, and returns it",
 )
 def test_the_finish_info_of_a_collector_that_has_not_played_is_zero():
     info = make().get_finish_info()
@@ -388,7 +378,6 @@ def test_the_finish_info_of_a_collector_that_has_not_played_is_zero():
     assert info["reward_raw"] == [] and info["collector_done"] is False
 
 
-@pytest.mark.differs("an evaluation with nothing to play never says that it is over", "it does")
 def test_an_evaluation_with_nothing_to_play_says_that_it_is_over(sent):
     collector = make(sent)
     manager = FakeManager([1], episode_num=1)
@@ -416,7 +405,6 @@ def test_it_logs_under_the_name_of_its_kind(sent, own_folder):
 # Env managers and policies.
 
 
-@pytest.mark.differs("reading `env_manager` is a TypeError", "it is the env manager")
 def test_the_env_manager_can_be_read_and_one_that_is_set_is_launched_and_replaces_the_old_one():
     collector = make()
     first = collector.env_manager
@@ -427,10 +415,6 @@ def test_the_env_manager_can_be_read_and_one_that_is_set_is_launched_and_replace
     assert (info["env_num"], info["predefined_episode_count"]) == (3, 12)
 
 
-@pytest.mark.differs(
-    "the message about missing `n_sample` and `n_episode` says the opposite",
-    "it says what is missing",
-)
 def test_a_policy_must_say_how_much_to_collect():
     with pytest.raises(AssertionError, match="gives neither n_sample nor n_episode"):
         make(n_sample=None)
@@ -454,7 +438,6 @@ def test_the_envs_are_seeded_where_the_config_has_a_seed():
     assert [env.seeds for env in ENVS] == [[]] * len(ENVS)
 
 
-@pytest.mark.differs("an abnormal step of an env in a parallel collector leaves the env as it is", "it is reset")
 def test_an_abnormal_step_voids_the_episode(sent):
     collector = make(sent, lengths=(2, 3), n_sample=9, env={"abnormal_at": [1, 0, 2]})
     lines = []
@@ -482,18 +465,16 @@ def test_an_exception_of_the_policy_reaches_the_caller(sent):
         play(sent, policy={"fail_at": 1})
 
 
-@pytest.mark.differs("`compressor='jpeg'` fails at the first sample", "it is refused when the collector is built")
 def test_jpeg_is_refused_because_it_is_for_images():
     with pytest.raises(ConfigError, match="compressor = 'jpeg' is not allowed.*'jpeg' is for single images"):
         make(compressor="jpeg")
 
 
-@pytest.mark.differs("a missing lz4 ends the collector's thread silently", "a clear error before any env is made")
 def test_a_missing_compressor_shows_before_any_env_is_made(monkeypatch):
     monkeypatch.setitem(sys.modules, "lz4", None)
     monkeypatch.setitem(sys.modules, "lz4.block", None)
     ENVS.clear()
-    with pytest.raises(ImportError, match="pip install lz4"):
+    with pytest.raises(ImportError, match="lz4"):
         make()
     assert ENVS == []
     make(is_eval=True)  # which compresses nothing
@@ -527,10 +508,6 @@ def test_what_is_needed_is_named():
 # The end.
 
 
-@pytest.mark.differs(
-    "closing a collector that waits for its first weights raises, and the wait continues",
-    "the wait ends",
-)
 def test_closing_ends_the_wait_for_the_first_weights():
     asked = threading.Event()
     collector = make(first_policy_timeout_s=1000)
@@ -546,10 +523,6 @@ def test_closing_ends_the_wait_for_the_first_weights():
     assert playing() is None and collector.policy.seen == [] and collector.env_manager.closed
 
 
-@pytest.mark.differs(
-    "`close` sleeps for a second, then closes envs that may be stepping",
-    "it waits for the round that is under way, up to 10 s",
-)
 def test_closing_ends_the_collecting_after_the_round(sent):
     gate = GATES["g"] = Gate()
     collector = make(sent, lengths=(50,), env={"wait_at": [0, 0, 3], "gate": "g"}, n_sample=1, flush_interval_s=0)
@@ -712,7 +685,6 @@ def test_a_collector_that_is_forgotten_closes_its_envs():
     assert manager.closed
 
 
-@pytest.mark.differs("the same in parallel training", "the same error, from the collector that evaluates")
 def test_an_evaluation_in_an_env_that_never_ends_is_an_error_that_names_it_and_the_limit(sent):
     with pytest.raises(
         RuntimeError, match=r"env 1 has ended no evaluation episode for 40 .*policy.eval.evaluator.max_episode_steps"

@@ -92,7 +92,7 @@ class FakeWorker:
 def batched_collector(**answers: Callable[[Row], Any]) -> FakeWorker:
     """Answers all but `collector_data_task`; `collected` makes the replies to that."""
     own: dict[str, Any] = {
-        "resource": lambda task: {"gpu": 1, "cpu": 20, "batched": True},
+        "resource": lambda task: {"gpu": 1, "cpu": 20},
         "collector_start_task": lambda task: {"message": "collector task has started"},
         "collector_close_task": lambda task: finish_info(),
     }
@@ -100,12 +100,12 @@ def batched_collector(**answers: Callable[[Row], Any]) -> FakeWorker:
 
 
 def collected(samples: list[Row] = [], infos: list[Row] = []) -> Row:
-    """The batched reply of a collector."""
+    """The reply of a collector."""
     return {"samples": to_text(samples), "infos": infos, "error": None, "task_id": "its own", "buffer_id": "own"}
 
 
 class AutoLearner:
-    """A batched learner that trains batches of two at once, and says that it is done after `iterations` of them.
+    """A learner that trains batches of two at once, and says that it is done after `iterations` of them.
 
     Attributes:
         batches: what it was given.
@@ -118,7 +118,7 @@ class AutoLearner:
         self.tasks: list[Row] = []
         self.closed = threading.Event()
         own: dict[str, Any] = {
-            "resource": lambda task: {"gpu": 1, "batched": True},
+            "resource": lambda task: {"gpu": 1},
             "learner_start_task": self._start,
             "learner_get_data_task": self.get_data,
             "learner_learn_task": self._learn,

@@ -6,23 +6,20 @@ import contextlib
 import random
 import threading
 from collections import Counter
-from functools import partial
 from typing import Any
 
-import ding.worker.transport.http_transport as http_transport
-from ding.interaction import Master
 from ding.worker import Coordinator
 from tests.interaction.fakes import Proxy
 
-FAULTS = {"lose": 0.04, "reply": 0.04, "half": 0.02, "double": 0.1, "delay": 0.1}
+FAULTS = {"lose": 0.06, "reply": 0.06, "half": 0.06, "double": 0.1, "delay": 0.1}
 MOST_DELAY_S = 0.02
 
 
 class _Faulty(Proxy):
     """Does something to messages, but for those that a server sends to itself; counts what."""
 
-    def __init__(self, port, seed, **kwargs):
-        super().__init__(port, **kwargs)
+    def __init__(self, port, seed):
+        super().__init__(port)
         self._random, self.faults = random.Random(seed), Counter()
 
     def _action(self, line):
@@ -39,7 +36,7 @@ class _Faulty(Proxy):
 
 
 class ChaosProxy(_Faulty):
-    """Does something to every fourth message; what, follows from the seed."""
+    """Does something to two of five messages; what, follows from the seed."""
 
     def _choose(self):
         return self._random.choices([*FAULTS, "pass"], [*FAULTS.values(), 1 - sum(FAULTS.values())])[0]
@@ -53,19 +50,16 @@ class DoublingProxy(_Faulty):
 
 
 class Network:
-    """Proxies, each with another seed, before a coordinator and its workers. Whoever makes one closes it."""
+    """Proxies, each with another seed, before workers. Whoever makes one closes it."""
 
-    def __init__(self, make_proxy, seed, monkeypatch):
+    def __init__(self, make_proxy, seed):
         self._make_proxy, self._seed = make_proxy, seed
         self._proxies, self._stack = [], contextlib.ExitStack()
-        monkeypatch.setenv("DING_HOSTS", "127.0.0.1")  # under the ports of the proxies
-        port = self.reach(None, prefix="/bad")
-        monkeypatch.setattr(http_transport, "Master", partial(_ReachedMaster, self._proxies[0], port))
 
-    def reach(self, port, **kwargs):
+    def reach(self, port):
         """The port of a proxy for `port`."""
         self._seed += 1
-        self._proxies.append(self._stack.enter_context(self._make_proxy(port, self._seed, **kwargs)))
+        self._proxies.append(self._stack.enter_context(self._make_proxy(port, self._seed)))
         return self._proxies[-1].port
 
     @property
@@ -75,18 +69,6 @@ class Network:
 
     def close(self):
         self._stack.close()
-
-
-class _ReachedMaster(Master):
-    """Listens at a port that the system picks, and tells `proxy`, at `proxy_port`."""
-
-    def __init__(self, proxy, proxy_port, host, port, **kwargs):
-        super().__init__(host, 0, my_address=f"http://127.0.0.1:{proxy_port}/bad/", **kwargs)
-        self._proxy = proxy
-
-    def start(self):
-        super().start()
-        self._proxy.target = self.port
 
 
 class Books:

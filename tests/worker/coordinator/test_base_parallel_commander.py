@@ -53,6 +53,10 @@ def test_the_default_config_is_a_fresh_copy():
         "collector_task_space": 1,
         "learner_task_space": 1,
         "eval_interval": 60,
+        "eval_interval_env_step": None,
+        "samples_per_insert": "serial",
+        "insert_tolerance": None,
+        "min_samples": 1,
         "cfg_type": "BaseCommanderDict",
     }
     cfg.eval_interval = 1

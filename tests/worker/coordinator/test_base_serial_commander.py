@@ -37,8 +37,3 @@ def test_the_policy_may_come_later():
         own.step()
     own.policy = EchoPolicy()
     assert own.step()["seen"]["envstep"] == 640
-
-
-def test_a_key_that_nothing_reads_is_warned_of(caplog):
-    commander(cfg=EasyDict(space=1))
-    assert caplog.messages == ["the serial commander: ding does not read the config key space"]

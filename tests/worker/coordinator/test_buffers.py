@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.buffer_set import BufferSet
+from ding.worker.coordinator.buffer_set import BufferFill, BufferSet
+from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.transport.chunk import from_text, to_text
 from ding.worker.transport.stores import FolderSampleStore
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
@@ -29,10 +30,11 @@ class Store:
         with self.lock:
             self.names.add(name)
 
-    def delete(self, name):
+    def delete(self, *names):
         with self.lock:
-            assert name in self.names, f"{name} is deleted twice"
-            self.names.remove(name)
+            for name in names:
+                assert name in self.names, f"{name} is deleted twice"
+                self.names.remove(name)
 
     def sweep(self):
         self.sweeps += 1
@@ -241,7 +243,7 @@ def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_buffers, m
     buffer_set.open("c", {})
     assert buffer_set.fill("a", buffer_id="c") == 2
     assert buffer_set.buffers["c"].starts == 1
-    assert buffer_set.levels()[1] == ("c", 2, 0)  # it does not tell its capacity
+    assert buffer_set.levels()[1] == BufferFill("c", 2, 0, 0.0, None, 0.0)  # it does not tell its capacity
     assert buffer_set.sample("t", "c", 3, 0) is None
     assert len(buffer_set.sample("t", "c", 2, 0)) == 2
     buffer_set.forget_task("t")
@@ -272,10 +274,6 @@ def test_an_empty_deque_gives_no_batch_and_no_warning(make_buffers, caplog):
     assert len(buffer_set.sample("t", "b", 2, 0)) == 2
 
 
-@pytest.mark.differs(
-    "`enable_track_used_data` deletes whole chunks, by a name that is relative to the working directory",
-    "in parallel training it is off: chunks that no sample and no batch needs any more are deleted from `path_data`",
-)
 def test_used_data_are_tracked_by_chunks_alone(make_buffers):
     cfg = EasyDict(type="advanced", replay_buffer_size=2, enable_track_used_data=True)
     buffer_set = make_buffers()
@@ -304,10 +302,6 @@ def test_no_priorities_are_no_news_and_an_unknown_buffer_is_told(make_buffers):
     assert buffer_set.update("unknown", {}) is False
 
 
-@pytest.mark.differs(
-    "a learner for which there are too few samples is asked again after 1, 3, 5, ... seconds, without bound",
-    "with the next samples",
-)
 @pytest.mark.parametrize("end", [lambda buffer_set: buffer_set.fill("a"), BufferSet.close])
 @pytest.mark.parametrize("is_before", [False, True])
 def test_a_wait_for_samples_ends_with_the_next_push_or_the_close_also_if_it_comes_just_before(
@@ -329,10 +323,6 @@ def test_a_wait_for_samples_has_an_end(make_buffers):
     buffer_set.wait_for_push("t", 0.001)
 
 
-@pytest.mark.differs(
-    "a collector's `data_id` may have the coordinator delete any file",
-    "those directly in the folder of samples only",
-)
 def test_chunks_outside_the_folder_are_left_alone(tmp_path, caplog):
     outside = tmp_path / "sample"
     outside.write_bytes(b"x")
@@ -353,8 +343,8 @@ actions = st.one_of(
 
 
 @pytest.mark.differs(
-    "files of samples are never deleted, or by a shell command relative to the working directory",
-    "they are when no sample in a buffer and no batch on its way needs them",
+    "never deletes files of samples, or deletes others of their names in the working directory",
+    "deletes each when nothing needs it any more",
 )
 @settings(max_examples=60)
 @given(st.sampled_from(["naive", "advanced"]), st.sampled_from([1, 2, float("inf")]), st.lists(actions, max_size=30))
@@ -425,3 +415,62 @@ def test_collectors_and_learners_at_work_never_lose_a_chunk_they_need(make_buffe
         thread.join(60)
     assert errors == []
     assert len(buffer_set.store.names) == len({item["data_id"] for item in buffer_set.buffers["b"]._data})
+
+
+# The limiter.
+
+
+def limited(tolerance=4):
+    buffer_set = RecordingBuffers(replay_buffer_size=100)
+    buffer_set.create_limiter = lambda: SampleLimiter(1.0, tolerance)
+    buffer_set.open("b", buffer_set.cfg)
+    return buffer_set
+
+
+def test_a_learner_that_is_ahead_gets_no_batch_until_more_samples_come():
+    buffer_set = limited()
+    buffer_set.fill("a", 4)
+    assert len(buffer_set.sample("t", "b", 4, 0)) == 4
+    assert buffer_set.sample("t", "b", 4, 0) is None
+    waiting = in_thread(buffer_set.wait_for_push, "t", UNTIL_NOTIFIED_S)
+    buffer_set.fill("b", 4)
+    waiting()
+    assert len(buffer_set.sample("t", "b", 4, 0)) == 4
+    buffer_set.close()
+
+
+@pytest.mark.parametrize("event", ["drawn", "closed", "ended"])
+def test_collectors_that_are_ahead_wait_for_the_learner(event):
+    buffer_set = limited()
+    buffer_set.fill("a", 4)
+    buffer_set.sample("t", "b", 4, 0)
+    buffer_set.fill("b", 9)
+    buffer_set.wait_for_room("b", 0)  # ends with its deadline
+    waiting = in_thread(buffer_set.wait_for_room, "b", UNTIL_NOTIFIED_S)
+    if event == "drawn":
+        assert len(buffer_set.sample("t", "b", 4, 0)) == 4
+    elif event == "closed":
+        buffer_set.close_buffer("b")
+    else:
+        buffer_set.wake()
+    waiting()
+    buffer_set.close()
+
+
+def test_collectors_do_not_wait_for_a_learner_for_which_the_buffer_has_no_batch():
+    buffer_set = limited()
+    buffer_set.fill("a", 4)
+    buffer_set.sample("t", "b", 4, 0)
+    buffer_set.fill("b", 9)
+    waiting = in_thread(buffer_set.wait_for_room, "b", UNTIL_NOTIFIED_S)
+    assert buffer_set.sample("t", "b", 99, 0) is None
+    waiting()
+    buffer_set.close()
+
+
+def test_a_push_that_the_buffer_refuses_does_not_count(monkeypatch):
+    buffer_set = limited()
+    monkeypatch.setattr(buffer_set.buffers["b"], "push", lambda samples, iteration: 0)
+    buffer_set.fill("a", 4)
+    assert buffer_set.levels()[0].drawn_per_insert == 0.0 and buffer_set._limiters["b"].inserted == 0
+    buffer_set.close()

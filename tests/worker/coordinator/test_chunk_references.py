@@ -9,7 +9,7 @@ def rows(*names):
 
 def test_a_chunk_is_deleted_when_its_last_use_has_ended():
     deleted = []
-    references = ChunkReferences(deleted.append)
+    references = ChunkReferences(deleted.extend)
     references.add(rows("a", "a", "b"))
     references.add(rows("a"))  # a batch of it is on its way
     references.release(["a", "a"])
@@ -20,7 +20,7 @@ def test_a_chunk_is_deleted_when_its_last_use_has_ended():
 
 def test_samples_without_a_chunk_and_unknown_ones_are_passed_over():
     deleted = []
-    references = ChunkReferences(deleted.append)
+    references = ChunkReferences(deleted.extend)
     references.add([{"obs": 1}, {"data_id": "a"}])
     references.release(["x"])
     assert deleted == [] and "a" in references
@@ -28,7 +28,7 @@ def test_samples_without_a_chunk_and_unknown_ones_are_passed_over():
 
 def test_clear_deletes_all():
     deleted = []
-    references = ChunkReferences(deleted.append)
+    references = ChunkReferences(deleted.extend)
     references.add(rows("a", "a", "b"))
     references.clear()
     assert sorted(deleted) == ["a", "b"]
@@ -38,7 +38,7 @@ def test_clear_deletes_all():
 
 def test_threads_that_add_and_release_delete_each_chunk_once():
     deleted = []
-    references = ChunkReferences(deleted.append)
+    references = ChunkReferences(deleted.extend)
     references.add(rows(*(f"c{i}" for i in range(50) for _ in range(4))))
     threads = [threading.Thread(target=lambda: [references.release([f"c{i}"]) for i in range(50)]) for _ in range(4)]
     for thread in threads:
@@ -49,7 +49,7 @@ def test_threads_that_add_and_release_delete_each_chunk_once():
 
 
 def test_references_know_the_chunks_in_use():
-    references = ChunkReferences(lambda name: None)
+    references = ChunkReferences(lambda names: None)
     names = references.add([{"data_id": "a"}])
     assert "a" in references and "b" not in references
     references.release(names)

@@ -90,15 +90,11 @@ def test_all_workers_are_connected_and_asked_for_their_resources(make, collector
     comm = make([learner], [collector])
     comm.start()
     assert (comm.workers.free_count("learner"), comm.workers.free_count("collector")) == (1, 1)
-    assert comm.workers.find("learner0").resource == {"gpu": 4} and not comm.workers.find("learner0").is_batched
-    assert comm.workers.find("collector0").is_batched
+    assert comm.workers.find("learner0").resource == {"gpu": 4}
     learner.close()
 
 
-@pytest.mark.differs(
-    "a run starts without the workers that could not be connected",
-    "`start` fails, and names them all",
-)
+@pytest.mark.differs("starts without workers that cannot be connected", "fails, and names them")
 def test_workers_that_cannot_be_reached_are_all_named(make, collector):
     failing = FakeWorker(resource=lambda task: TaskFail(result={"message": "out of order"}))
     comm = make([failing], [collector, 999, 998])
@@ -111,7 +107,6 @@ def test_workers_that_cannot_be_reached_are_all_named(make, collector):
     failing.close()
 
 
-@pytest.mark.differs("workers are connected one after the other, up to 120 s each", "all at the same time")
 def test_all_workers_of_the_config_are_connected_at_the_same_time(make):
     together = threading.Barrier(4, timeout=PATIENCE_S)
 
@@ -143,10 +138,6 @@ def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
     assert comm.running() == []
 
 
-@pytest.mark.differs(
-    "a worker that begins its task slowly holds up the tasks for all others",
-    "each task begins in a thread of its own",
-)
 def test_a_task_that_begins_slowly_holds_up_no_other(make, collector):
     gate = threading.Event()
 
@@ -165,7 +156,6 @@ def test_a_task_that_begins_slowly_holds_up_no_other(make, collector):
     slow.close()
 
 
-@pytest.mark.differs("a close task that fails is sent twice", "once; the worker gets no other task")
 @pytest.mark.parametrize("at", ["collector_start_task", "collector_data_task", "collector_close_task"])
 def test_a_task_that_fails_is_told_with_the_workers_traceback_and_closed_once(make, at):
     def fail(task):
@@ -216,10 +206,6 @@ def _join_tasks():
         assert not thread.is_alive()
 
 
-@pytest.mark.differs(
-    "an exception while samples are stored ends a thread, and its worker stays busy forever",
-    "it ends the run, and the worker's task is closed",
-)
 @pytest.mark.parametrize(
     "callback", ["deal_with_collector_send_data", "deal_with_collector_judge_finish", "deal_with_collector_finish_task"]
 )
@@ -236,10 +222,7 @@ def test_an_exception_of_a_callback_is_told_and_the_task_closed(make, collector,
     assert collector.log[-1] == "collector_close_task" and collector.log.count("collector_close_task") == 1
 
 
-@pytest.mark.differs(
-    "a running task has no time limit",
-    "each message has `task_timeout`; a worker that has not answered by then is lost",
-)
+@pytest.mark.differs("sets no limit on the time of a task", "limits each message by `task_timeout`")
 def test_a_worker_that_does_not_answer_in_time_is_lost(make):
     release = threading.Event()
     worker = batched_collector(collector_start_task=lambda task: release.wait(PATIENCE_S))
@@ -260,7 +243,7 @@ def test_a_worker_that_does_not_answer_in_time_is_lost(make):
 
 def test_closing_ends_running_tasks_without_telling_of_them(make, collector):
     learner = FakeWorker(
-        resource=lambda task: {"batched": True},
+        resource=lambda task: {"gpu": 1},
         learner_start_task=lambda task: {},
         learner_get_data_task=lambda task: {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0, "infos": []},
         learner_close_task=lambda task: TaskFail(result={"message": "it is not needed any more"}),
@@ -282,10 +265,6 @@ def test_closing_ends_running_tasks_without_telling_of_them(make, collector):
     learner.close()
 
 
-@pytest.mark.differs(
-    "closing a coordinator waits 60 s for tasks of workers that hang, then for threads without a limit",
-    "it is bounded: about 15 s for the tasks, 3 s for the connections",
-)
 def test_closing_does_not_wait_for_a_worker_that_hangs(make, caplog):
     release = threading.Event()
     worker = batched_collector(collector_data_task=lambda task: release.wait(PATIENCE_S))
@@ -365,10 +344,6 @@ def test_closing_does_not_wait_for_a_worker_that_cannot_be_disconnected(monkeypa
     release.set()
 
 
-@pytest.mark.differs(
-    "a task is recorded after its thread has begun: first samples are dropped, or a learner's thread dies",
-    "before it is sent",
-)
 def test_a_task_is_known_before_its_first_data_can_come(collector, monkeypatch):
     """Here sending a task returns only when what its worker asks for, or brings, first has been dealt with."""
     learner = AutoLearner(iterations=2, batch_size=2)

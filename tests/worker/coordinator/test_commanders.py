@@ -61,12 +61,8 @@ def learning(make, kind):
 
 
 @pytest.mark.differs(
-    "when the learner has trained its iterations, a new one starts from scratch",
-    "its last weights are evaluated, and the run ends",
-)
-@pytest.mark.differs(
-    "when the learner of a 1v1 training is through, a new one starts from scratch",
-    "its last weights are evaluated, and the run ends",
+    "starts a new learner from scratch when one has trained its iterations",
+    "evaluates its last weights and ends the run",
 )
 @both
 def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(make, kind):
@@ -85,13 +81,8 @@ def test_a_trained_learner_is_evaluated_once_more_then_the_run_ends(make, kind):
 
 
 @pytest.mark.differs(
-    "`avg_step_per_episode` and `avg_time_per_episode` of the commander are swapped in the logs, and the axis of env "
-    "steps lags one task behind",
-    "each has its own value, on the right axis",
-)
-@pytest.mark.differs(
-    "the 1v1 commander prints to the standard output, and swaps two averages in its logs",
-    "it prints nothing, each value has its own name; the win rate is logged, too",
+    "swaps `avg_step_per_episode` and `avg_time_per_episode` in the commander's logs",
+    "logs each under its own name",
 )
 @both
 def test_results_are_logged_under_their_own_names_on_both_axes_and_nothing_is_printed(make, kind, capsys):
@@ -123,10 +114,6 @@ def test_a_failure_of_an_older_learner_task_leaves_the_ids_of_the_newer_one(make
     assert commander.get_collector_task()["buffer_id"] == commander.learner["buffer_id"]
 
 
-@pytest.mark.differs(
-    "commanders forget their training, evaluations and league with their process",
-    "`state_dict` and `load_state_dict`; an evaluation that ran is made up for",
-)
 @both
 def test_a_commander_goes_on_with_the_training_that_runs(make, move, clock, kind):
     commander = learning(make, kind)

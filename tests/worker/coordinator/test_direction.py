@@ -10,6 +10,7 @@ import ding.worker.coordinator
 PACKAGE = "ding.worker.coordinator"
 # Each module imports only those before it, as drawn in docs/inside.md.
 ORDER = [
+    "limiter",
     "buffer_set",  # imported by the transports
     "run_monitor",
     "worker_table",

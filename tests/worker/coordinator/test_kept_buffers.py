@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.buffer_set import BufferSet
+from ding.worker.coordinator.buffer_set import BufferFill, BufferSet
+from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
 
 LOGGER = logging.getLogger("test_kept_buffers")
@@ -112,9 +113,13 @@ def test_sampling_goes_on_as_before(made, kind):
 def test_a_buffer_that_is_not_open_yet_is_opened_empty(made):
     first = made.make()
     kept = first.freeze("b", EasyDict(type="naive", replay_buffer_size=5, deepcopy=False))
-    assert kept == {"cfg": {"type": "naive", "replay_buffer_size": 5, "deepcopy": False}, "content": None}
+    assert kept == {
+        "cfg": {"type": "naive", "replay_buffer_size": 5, "deepcopy": False},
+        "content": None,
+        "counts": None,
+    }
     second = made.make()
-    assert second.restore("b", **kept) == (0, 0) and second.levels() == [("b", 0, 5)]
+    assert second.restore("b", **kept) == (0, 0) and second.levels() == [BufferFill("b", 0, 5, 0.0, None, 0.0)]
 
 
 def test_functions_of_a_config_are_left_out(made):
@@ -130,7 +135,7 @@ def test_buffers_of_other_makes_are_opened_empty(made):
 
     buffer_set = made.make()
     buffer_set.buffers["b"] = Own()
-    assert buffer_set.freeze("b", {"type": "own"}) == {"cfg": {"type": "own"}, "content": None}
+    assert buffer_set.freeze("b", {"type": "own"}) == {"cfg": {"type": "own"}, "content": None, "counts": None}
 
 
 def test_samples_of_no_chunk_stay(made):
@@ -213,3 +218,31 @@ def test_without_a_store_there_is_nothing_to_abandon():
     buffer_set.abandon("env_c_0")
     assert buffer_set.delete_unneeded() == 0
     buffer_set.close()
+
+
+def test_the_counts_of_the_limiter_are_kept(made):
+    first, second = made.make(), made.make()
+    for buffers in (first, second):
+        buffers.create_limiter = lambda: SampleLimiter(1.0, 4)
+    first.open("b", {"type": "naive", "replay_buffer_size": 50})
+    first.push("b", [{"n": i} for i in range(8)])
+    assert len(first.sample("t", "b", 4, 0)) == 4
+    second.restore("b", **unpack(pack(first.freeze("b", {}))))
+    assert second.sample("t", "b", 4, 0) is None
+    second.push("b", [{"n": i} for i in range(4)])
+    assert len(second.sample("t", "b", 4, 0)) == 4
+
+
+def test_the_limiter_begins_anew_with_a_buffer_whose_samples_are_all_lost(made):
+    first = made.make()
+    first.create_limiter = lambda: SampleLimiter(1.0, 4, min_samples=6)
+    first.open("b", {"type": "naive", "replay_buffer_size": 50})
+    made.fill(first, 0, count=8)
+    second, kept = made.succeed(first)
+    second.create_limiter = first.create_limiter
+    made.store.delete("env_c_0")
+    assert second.restore("b", **kept) == (0, 8)
+    made.fill(second, 1, count=4)
+    assert second.sample("t", "b", 4, 0) is None
+    made.fill(second, 2)
+    assert len(second.sample("t", "b", 4, 0)) == 4

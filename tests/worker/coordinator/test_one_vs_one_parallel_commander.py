@@ -170,10 +170,6 @@ def test_pretrained_weights_are_put_into_memory(make):
     assert store.read(CHECKPOINT).state == store.read(historical.checkpoint_path).state == weights(7)
 
 
-@pytest.mark.differs(
-    "a checkpoint of an earlier run in `path_policy` is evaluated as if it were of this one",
-    "it is removed before the learner begins",
-)
 def test_weights_of_an_earlier_run_are_not_taken_for_those_of_this_one(make):
     FolderPolicyStore("policy").write(CHECKPOINT, weights(1000))
     make().get_learner_task()
@@ -201,7 +197,7 @@ def test_an_evaluation_that_is_won_against_the_hardest_opponent_and_reaches_the_
     assert "has reached stop_value 20 against the hardest opponent" in text
 
 
-@pytest.mark.differs("an evaluation without a game is a division by zero in the 1v1 commander", "it is not won")
+@pytest.mark.differs("divides by zero after a 1v1 evaluation without a game", "counts it as not won")
 @pytest.mark.parametrize(
     ("results", "reward"),
     [
@@ -255,10 +251,6 @@ def test_games_go_into_the_record_of_those_who_played_them(make):
     assert commander._jobs == {}
 
 
-@pytest.mark.differs(
-    "who plays in a task of the 1v1 commander is kept forever for evaluations and failed tasks",
-    "as long as the task runs",
-)
 def test_nothing_is_kept_of_jobs_that_are_over(duel, clock):
     clock.now += 6
     for end in (finish, lambda commander, task: commander.notify_fail_collector_task(task)):
@@ -298,10 +290,6 @@ def test_infos_of_the_learner_train_the_player_and_take_its_snapshots(duel):
     assert duel._learner_info == [{"learner_step": 100, "learner_done": False}]
 
 
-@pytest.mark.differs(
-    "a learner that takes the place of another counts from 0: no snapshots for a long time, then some under old names",
-    "the player's iterations continue",
-)
 def test_a_learner_that_takes_the_place_of_another_goes_on_counting(duel):
     train(duel, 0, 25)
     duel.notify_fail_learner_task(duel.learner)
@@ -321,8 +309,8 @@ def test_a_failure_of_an_older_learner_task_changes_nothing(duel):
 
 
 @pytest.mark.differs(
-    "the 1v1 commander fails at the third learner task, and names the buffer of one that failed",
-    "each has ids of its own, those of a failed one are forgotten",
+    "fails at the third learner task of a 1v1 run, and names buffers and weights of failed tasks",
+    "gives each task its own ids",
 )
 def test_after_failed_learner_tasks_each_new_one_has_ids_of_its_own(make):
     commander = make()
@@ -355,10 +343,6 @@ def test_a_league_of_the_users_is_made(make):
     assert commander.get_collector_task()["collector_cfg"].env.eval_opponent == "EASY"
 
 
-@pytest.mark.differs(
-    "of several active players the 1v1 commander trains the first and ignores the others",
-    "it refuses them",
-)
 @pytest.mark.parametrize(
     ("cfg", "message"),
     [
@@ -385,6 +369,10 @@ def test_the_default_config_has_two_collector_tasks_at_a_time():
         "collector_task_space": 2,
         "learner_task_space": 1,
         "eval_interval": 60,
+        "eval_interval_env_step": None,
+        "samples_per_insert": "serial",
+        "insert_tolerance": None,
+        "min_samples": 1,
         "cfg_type": "OneVsOneCommanderDict",
     }
 

@@ -89,7 +89,6 @@ def test_workers_that_come_are_connected_and_told(operator, collectors, make):
     learner.close()
 
 
-@pytest.mark.differs("a free worker that the operator takes away may still be given a task, a KeyError", "it is not")
 def test_a_free_worker_that_vanishes_gets_no_task(operator, collectors, make):
     comm = make(collector_target_num=1)
     collectors()
@@ -102,10 +101,6 @@ def test_a_free_worker_that_vanishes_gets_no_task(operator, collectors, make):
     assert comm.side.told.empty()
 
 
-@pytest.mark.differs(
-    "a collector that is lost before it vanishes leaves its task space behind",
-    "each collector that goes takes its space along, once",
-)
 def test_a_worker_that_is_lost_in_a_task_is_let_go(operator, collectors, make):
     comm = make(collector_target_num=1)
     worker = collectors(collector_start_task=lambda task: worker.server.close(timeout_s=0))
@@ -150,7 +145,6 @@ def test_letting_go_of_nobody_does_nothing(make):
 # The start.
 
 
-@pytest.mark.differs("with an operator, enough workers of one kind let the run start", "both kinds must be there")
 def test_the_start_asks_for_workers_and_waits_for_enough_of_both_kinds(operator, collectors, make):
     request = {"collectors": {"replicas": 2}, "learners": {"replicas": 1}}
     comm = make(init_replicas_request=request, collector_target_num=1, learner_target_num=1)
@@ -170,8 +164,9 @@ def test_the_start_asks_for_workers_and_waits_for_enough_of_both_kinds(operator,
 
 
 @pytest.mark.differs(
-    "an operator that brings no workers ends the process with exit code 1",
-    "an error of `start` says how many are missing, and why",
+    "ends the process with exit code 1 if an operator brings no workers, starts with one kind of them, and fails "
+    "when a free one vanishes",
+    "raises an error with what is missing, needs both kinds, and lets workers vanish",
 )
 def test_too_few_workers_are_an_error(operator, make, monkeypatch):
     monkeypatch.setattr(CommCoordinator, "_max_retry_second", 0.05)
@@ -179,10 +174,6 @@ def test_too_few_workers_are_an_error(operator, make, monkeypatch):
         make(collector_target_num=2, learner_target_num=1).start()
 
 
-@pytest.mark.differs(
-    "an operator that gives nothing at the start makes closing fail: it joins a thread that was never made",
-    "`start` says what the operator said",
-)
 def test_an_operator_that_gives_nothing_is_an_error_with_url_and_status(operator, make, monkeypatch):
     operator.answers["POST", "replicas"] = envelope(None, False, 1), 404
     comm = make(init_replicas_request={"learners": {"replicas": 1}})

@@ -42,7 +42,6 @@ def test_what_is_not_known_of_the_pod_is_not_said(operator):
     assert operator.parameters == {"name": "other"}
 
 
-@pytest.mark.differs("`post_replicas` writes into the caller's dict", "it sends a copy")
 def test_changes_are_asked_for_in_the_name_of_the_coordinator(operator, server):
     data = {"collectors": {"replicas": 2, "cpu": "0.5"}, "learners": {"replicas": 1}}
     assert server.post_replicas(data) == (True, 0, "ok", {})
@@ -62,10 +61,6 @@ def test_a_refusal_is_returned(operator, server):
     assert server.post_replicas({}) == (False, 7, "no room", {})
 
 
-@pytest.mark.differs(
-    "an operator that answers with an error status is an exception without text",
-    "it is named with URL and status",
-)
 @pytest.mark.parametrize("status", [404, 503])
 def test_an_error_status_is_told_with_the_url_and_what_it_says(operator, server, status):
     operator.answers["GET", "replicas"] = "<h1>out of order</h1>", status
@@ -83,10 +78,6 @@ def test_another_form_of_reply_is_told_with_the_url_and_the_reply(operator, serv
         server.post_replicas({})
 
 
-@pytest.mark.differs(
-    "an operator that cannot be reached is an exception that does not name it",
-    "it is named with its URL",
-)
 def test_an_operator_that_cannot_be_reached_is_told_with_its_url(monkeypatch):
     monkeypatch.setattr("ding.worker.coordinator.operator_server.RETRY_WAIT_S", 0.01)
     with socket.socket() as taken:  # bound, but nobody listens

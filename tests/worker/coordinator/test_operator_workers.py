@@ -96,10 +96,6 @@ def test_only_the_kinds_that_are_wanted_are_looked_at(operator, roster, make):
     assert roster.nothing_more()
 
 
-@pytest.mark.differs(
-    "one pod that does not answer holds up all others for two minutes",
-    "each is connected in a thread of its own",
-)
 def test_a_worker_that_joins_slowly_holds_up_no_other(operator, roster, make):
     gate = threading.Event()
     roster.acts["join"] = lambda name: name == "slow:1" and gate.wait(PATIENCE_S)
@@ -149,11 +145,6 @@ def fail_once(roster):
     roster.acts["join"] = fail
 
 
-@pytest.mark.differs(
-    "a pod that was reported as failed once is reported every second, and never tried again",
-    "it is reported once for each failure, and tried again while it is listed",
-)
-@pytest.mark.differs("the name of a pod at a bare IP address is cut to three numbers", "it stays whole")
 @pytest.mark.parametrize(("name", "pod"), [("pod.ours:1", "pod"), ("pod:1", "pod"), ("10.0.0.7:1", "10.0.0.7")])
 def test_a_worker_that_cannot_join_is_reported_by_its_pod_and_tried_again(operator, roster, make, caplog, name, pod):
     fail_once(roster)
@@ -266,10 +257,6 @@ def test_workers_are_asked_for_again_while_the_operator_is_not_ready(operator, m
     assert bodies == [{"learners": {"replicas": 1}, "namespace": "ours", "coordinator": "job"}] * 3
 
 
-@pytest.mark.differs(
-    "an operator that cannot be reached yet when a run starts escapes the retries",
-    "it is asked again within a limit",
-)
 def test_workers_are_asked_for_again_while_the_operator_cannot_be_reached(operator, make, soon):
     with Proxy(operator.port) as proxy:
         proxy.rule("POST", "lose", times=2)

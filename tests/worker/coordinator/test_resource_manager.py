@@ -48,10 +48,6 @@ def test_have_assigned_tells_whether_a_worker_is_free(kind):
     assert manager.have_assigned(kind, "w") is False
 
 
-@pytest.mark.differs(
-    "the resource manager fails when it is to delete a free worker, and a vanished one may still be assigned",
-    "it is deleted",
-)
 @pytest.mark.parametrize("kind", KINDS)
 def test_deleting_a_free_worker_takes_it_out(kind):
     manager = NaiveResourceManager()

@@ -168,7 +168,7 @@ def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(ma
     assert commander.states == 1
     told = [commander.expect("update_learner_info")[2] for _ in range(3)]
     commander.expect("finish_learner_task", "l")
-    own = {"learner_id": "learner0", "resource_info": {"gpu": 1, "batched": True}}
+    own = {"learner_id": "learner0", "resource_info": {"gpu": 1}}
     ids = {"task_id": "l", "policy_id": "policy", "buffer_id": "buffer"}
     assert learner.tasks == [{**ids, **own, "resume": True}] and told == [0, 1, 2]
     drawn = {row["data_id"] for batch in learner.batches for row in batch}
@@ -225,10 +225,6 @@ def test_statistics_of_the_collectors_go_on_with_the_run(make):
     assert shared == plain(first._normalization.state_dict())["obs"] and shared["size"] == pytest.approx(50, rel=1e-4)
 
 
-@pytest.mark.differs(
-    "samples that were reported to a lost coordinator stay in `path_data` forever",
-    "the one that continues deletes what no one needs, and drops the metadata of samples whose files are gone",
-)
 def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, chunks, killed):
     second = make()
     second.start()
@@ -417,7 +413,7 @@ def refused(make, chunks, match, error=StateError, **cfg):
 
 
 def test_a_truncated_state_is_refused_and_nothing_is_lost(make, killed, chunks):
-    os.truncate(os.path.join(PATH, "state_000001.msgpack"), 100)
+    os.truncate(os.path.join(PATH, "state_000001.zip"), 100)
     refused(make, chunks, "no state in .* can be read; the last reason: .* is damaged")
 
 
@@ -498,6 +494,7 @@ def test_a_commander_that_hangs_does_not_hold_up_for_ever(make, monkeypatch):
 # A training.
 
 
+@pytest.mark.guarantees("resume")
 def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     changes = {"policy__learn__learner__train_iterations": 200, "policy__other__replay_buffer__replay_buffer_size": 500}
     first = trainer.begin(MAIN, CREATE, **changes)

@@ -94,7 +94,6 @@ def test_the_first_end_counts():
     assert state.failure is error
 
 
-@pytest.mark.differs("the end of a run is polled every three seconds", "`Coordinator.wait` wakes at once")
 def test_the_end_wakes_those_who_wait():
     state = RunMonitor()
     waiter = threading.Thread(target=state.wait, args=(30,))
@@ -102,3 +101,29 @@ def test_the_end_wakes_those_who_wait():
     state.end()
     waiter.join(10)
     assert not waiter.is_alive() and state.wait(0)
+
+
+def test_an_evaluation_is_told_with_the_env_steps_when_the_learner_had_made_its_weights():
+    state = RunMonitor()
+    for train_iter, steps in ((3, 10), (5, 10), (8, 25)):
+        state.take_collector_info("a", {"cur_step": steps})
+        state.take_learner_info({"learner_step": train_iter - 1})
+    assert [state.env_steps_at(train_iter) for train_iter in (0, 2, 3, 7, 8, 99, [3, 8])] == [0, 0, 10, 10, 25, 25, 25]
+    state.take_collector_end("e", {"eval_flag": True, "reward_mean": 1.0, "train_iter": 3, "env_step": 10})
+    assert state.report().evaluations[0].env_step == 10
+
+
+def test_the_env_steps_of_earlier_iterations_are_thinned_out(monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.run_monitor._MAX_MARKS", 4)
+    state = RunMonitor()
+    for number in range(1, 10):
+        state.take_collector_info("a", {"cur_step": 10 * number})
+        state.take_learner_info({"learner_step": number - 1})
+    assert state.env_steps_at(9) == 90 and state.env_steps_at(0) == 0 and state.env_steps_at(5) in (0, 40, 50)
+
+
+def test_the_weights_of_a_resumed_run_have_its_env_steps():
+    first, second = RunMonitor(), RunMonitor()
+    first.take_collector_info("a", {"cur_step": 70})
+    second.load_state_dict(first.state_dict())
+    assert second.env_steps_at(0) == 70

@@ -85,7 +85,7 @@ def test_the_file_of_a_run_that_is_over_is_removed(keep):
     keeper.write("end")
     keeper.remove()
     keeper.remove()
-    assert written() is None and os.listdir(os.path.join(PATH, "chunks")) == []
+    assert written() is None and os.listdir(PATH) == []
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting_for_long(keep, caplog, monkeypatch):

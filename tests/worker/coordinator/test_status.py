@@ -2,19 +2,23 @@
 
 import json
 import math
+import os
 from types import SimpleNamespace
 
 import pytest
 import requests
 
+from ding.interaction.http_client import get_host_ip
 from ding.worker import Coordinator
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import TaskRun
+from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.coordinator.run_monitor import RunMonitor
 from ding.worker.coordinator.scheduler import TaskState
 from ding.worker.coordinator.status import read_status
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.transport.transport import TaskFailed, WorkerLost
+from tests.interaction.fakes import configure_tls
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,
@@ -125,6 +129,8 @@ def test_the_status_of_a_run_in_full(run):
     run.buffer_set.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
     run.buffer_set.push("buffer", rows("chunk", 6))
     run.buffer_set.sample("train", "buffer", 2, 0)
+    run.buffer_set.create_limiter = lambda: SampleLimiter(2.0, 8)
+    run.buffer_set.open("own", {"type": "advanced", "replay_buffer_size": 8})
     run.buffer_set.buffers["own"] = SimpleNamespace(count=lambda: 5, close=list)  # without a capacity
     run.now = 104.0
     run.state.take_samples("collect", 6, {"policy_iter": 3, "cur_step": 9})
@@ -165,8 +171,14 @@ def test_the_status_of_a_run_in_full(run):
         ],
         "queues": {"learner_tasks": 1, "collector_tasks": 2, "batches": 1},
         "buffers": [
-            {"buffer_id": "buffer", "size": 6, "capacity": 8, "fraction": 0.75},
-            {"buffer_id": "own", "size": 5, "capacity": 0, "fraction": 0.0},
+            {
+                "buffer_id": "buffer", "size": 6, "capacity": 8, "fraction": 0.75,
+                "samples_per_insert": None, "drawn_per_insert": 2 / 6,
+            },
+            {
+                "buffer_id": "own", "size": 5, "capacity": 0, "fraction": 0.0,
+                "samples_per_insert": 2.0, "drawn_per_insert": 0.0,
+            },
         ],
         "stalled_tasks": 1,
         "evaluations": [{"env_step": 9, "train_iter": 3, "mean_return": 2.5, "seconds": 4.0}],
@@ -320,8 +332,8 @@ def get(url, **headers):
 
 
 @pytest.mark.differs(
-    "the progress of a parallel run and the health of its workers are visible only in the logs of each process",
-    "the coordinator reports them: `status()`, `/status` as JSON, and a page",
+    "shows the state of a parallel run only in the logs of each process",
+    "reports it by `status()`, as JSON at `/status`, and on a page",
 )
 def test_over_http_the_status_is_served_as_json(make):
     coordinator = make(transport="http")
@@ -351,8 +363,11 @@ def test_foreign_hosts_and_other_web_pages_get_neither_status_nor_page(make):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_with_a_token_strangers_get_a_401_whose_page_asks_for_it(make, monkeypatch, host):
+def test_with_a_token_strangers_get_a_401_whose_page_asks_for_it(make, monkeypatch, tmp_path, host):
     monkeypatch.setenv("DING_TOKEN", SECRET)
+    if host != "127.0.0.1":
+        configure_tls(monkeypatch, tmp_path, f"IP:{get_host_ip()}")
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", os.environ["DING_TLS_CA"])
     coordinator = make(transport="http", host=host)
     coordinator.start()
     page = get(coordinator.url)

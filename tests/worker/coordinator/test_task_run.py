@@ -1,4 +1,4 @@
-"""The messages of a task, one by one and batched: their order, their contents, and where they lead."""
+"""The messages of a task, one by one and several at once: their order, their contents, and where they lead."""
 
 import pytest
 from hypothesis import given
@@ -39,12 +39,6 @@ class Side:
     def deal_with_collector_send_data(self, task_id, buffer_id, data_id, data):
         self.told.append(("data", task_id, buffer_id, data_id, data))
 
-    def deal_with_collector_pushed(self, task_id, buffer_id, newest):
-        self.told.append(("pushed", task_id, buffer_id, newest["pushed"]))
-
-    def deal_with_learner_level(self, buffer_id, level):
-        self.told.append(("level", buffer_id, level))
-
     def deal_with_collector_judge_finish(self, task_id, data):
         self.told.append(("judge", task_id, data["cur_step"]))
         return data["collector_done"]
@@ -78,11 +72,10 @@ class Side:
         return self.end_after is not None and len(self.told) >= self.end_after
 
 
-def run_of(kind, side, *replies, is_batched=True, **task):
+def run_of(kind, side, *replies, **task):
     link = ScriptedLink(*replies)
-    resource = {"gpu": 1, "batched": True} if is_batched else {"gpu": "1"}
     task = {"task_id": "t", "buffer_id": "b", **task}
-    return TaskRun(Worker(kind, f"{kind}0", link, resource), task, side, 7.0, side.is_ending), link
+    return TaskRun(Worker(kind, f"{kind}0", link, {"gpu": 1}), task, side, 7.0, side.is_ending), link
 
 
 def learn_info(step, is_done=False):
@@ -99,11 +92,11 @@ def test_a_task_begins_with_who_runs_it_and_ends_with_its_close_task(kind):
     run, link = run_of(kind, side, {"message": "started"}, {"result": 1}, policy_id="p")
     run.start()
     assert run.close() == {"result": 1} and link.timeouts_s == [7.0, 7.0]
-    own = {f"{kind}_id": f"{kind}0", "resource_info": {"gpu": 1, "batched": True}}
+    own = {f"{kind}_id": f"{kind}0", "resource_info": {"gpu": 1}}
     task_info = {"task_id": "t", "buffer_id": "b", "policy_id": "p", **own}
     assert link.sent == [
-        {"name": f"{kind}_start_task", "task_info": task_info, "batched": True},
-        {"name": f"{kind}_close_task", "batched": True},
+        {"name": f"{kind}_start_task", "task_info": task_info},
+        {"name": f"{kind}_close_task"},
     ]
 
 
@@ -132,19 +125,12 @@ def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
 def test_a_learner_is_told_the_statistics_of_collectors_when_they_have_changed():
     link, side = ScriptedLink(*[demand(0)] * 3, TaskFailed("w", "t", {"message": "over"})), Side()
     states = iter([{}, {"obs": {"size": 1}}, {"obs": {"size": 1}}, {"obs": {"size": 2}}])
-    worker = Worker("learner", "learner0", link, {"gpu": 1, "batched": True})
+    worker = Worker("learner", "learner0", link, {"gpu": 1})
     task = {"task_id": "t", "buffer_id": "b"}
     run = TaskRun(worker, task, side, 7.0, side.is_ending, normalization=lambda: next(states))
     with pytest.raises(TaskFailed):
         run.run()
     assert [sent.get("normalization") for sent in link.sent] == [None, {"obs": {"size": 1}}, None, {"obs": {"size": 2}}]
-
-
-def test_workers_that_do_not_know_batches_are_not_asked_for_them():
-    run, link = run_of("collector", Side(), {}, {}, is_batched=False)
-    run.start()
-    run.close()
-    assert all("batched" not in task for task in link.sent)
 
 
 def test_a_task_that_json_cannot_hold_is_named():
@@ -184,14 +170,13 @@ def test_a_collector_is_asked_until_it_is_done():
     ]
 
 
-@pytest.mark.differs("the ids of a task are those in a worker's reply", "those of the task")
 def test_a_collector_may_answer_one_by_one():
     side = Side()
     sample = {"data_id": "x_1", "task_id": "its own", "buffer_id": "its own", "unroll_split_begin": 0}
     end = {"task_id": "its own", "collector_done": True, "cur_episode": 1, "cur_step": 314, "cur_sample": 314}
-    run, _ = run_of("collector", side, sample, end, is_batched=False)
+    run, _ = run_of("collector", side, sample, end)
     assert run.run() is True
-    assert side.told == [("data", "t", "b", "x_1", sample), ("judge", "t", 314)]
+    assert side.told == [("data", "t", "b", "x_1", [sample]), ("judge", "t", 314)]
 
 
 def test_a_collector_whose_task_is_useless_is_done():
@@ -216,7 +201,6 @@ def test_the_end_of_a_learner_task_is_told_with_the_buffer_of_the_task():
     assert side.told == [("finish", "t", {"task_id": "t", "buffer_id": "b"})]
 
 
-@pytest.mark.differs("one batch is on its way at a time, in two messages", "as many as the learner wants, in one")
 def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
     batches = [rows("a", 2), rows("b", 2), rows("c", 2)]
     side = Side(*batches)
@@ -262,9 +246,7 @@ def test_a_learner_may_answer_one_by_one():
     batches = [rows("a", 2), rows("b", 2)]
     side = Side(None, None, *batches)
     ask = {"task_id": "its own", "buffer_id": "its own", "batch_size": 2, "cur_learner_iter": 5}
-    run, link = run_of(
-        "learner", side, ask, {"info": learn_info(1)}, ask, {"info": learn_info(2, True)}, is_batched=False
-    )
+    run, link = run_of("learner", side, ask, {"info": learn_info(1)}, ask, {"info": learn_info(2, True)})
     assert run.run() is True
     assert [task.get("data") for task in link.sent] == [None, batches[0], None, batches[1]]
     get = ("get", "t", "b", 2, 5)
@@ -332,48 +314,13 @@ def test_all_infos_are_told_in_order_and_no_batch_is_lost(cycles, has_data):
             return demand(wanted, *infos(told), done=done)
 
     link = Learner()
-    run = TaskRun(
-        Worker("learner", "l", link, {"batched": True}), {"task_id": "t", "buffer_id": "b"}, side, 7, lambda: 0
-    )
+    run = TaskRun(Worker("learner", "l", link, {}), {"task_id": "t", "buffer_id": "b"}, side, 7, lambda: 0)
     assert run.run() is True
     assert [told[3] for told in side.told if told[0] == "info"] == expected
     given_batches = [batch for task in link.sent if "batches" in task for batch in unpack_batches(task)]
     taken = [batch for batch in batches[: len(batches) - len(side.batches)] if batch is not None]
     assert given_batches == taken
     assert sum(told[2] for told in side.told if told[0] == "done") == sum(replies) + len(taken)
-
-
-def test_of_samples_in_shards_only_their_number_is_told():
-    side = Side()
-    pushed = {"pushed": 5, "dropped": 0, "data_id": "c", "policy_iter": 1}
-    replies = [
-        {"pushed": pushed, "infos": []},
-        {"pushed": None, "infos": []},
-        {"pushed": pushed, "infos": [info(True)]},
-    ]
-    run, link = run_of("collector", side, *replies)
-    assert run.run()
-    assert [told[0] for told in side.told] == ["pushed", "pushed", "judge"]
-    assert side.told[0] == ("pushed", "t", "b", 5)
-    assert link.names == ["collector_data_task"] * 3
-
-
-def test_a_learner_that_draws_its_batches_itself_is_given_none():
-    side = Side([{"data_id": "a"}])
-    replies = [
-        {"infos": [learn_info(0)], "batches_done": 1, "level": 7},
-        {"infos": [], "batches_done": 0, "level": 9},
-        {"infos": [learn_info(1), learn_info(2, True)], "batches_done": 2, "level": 9},
-    ]
-    run, link = run_of("learner", side, *replies)
-    assert run.run()
-    assert [told for told in side.told if told[0] in ("level", "info")] == [
-        ("info", "t", "b", 0),
-        ("level", "b", 7),
-        ("level", "b", 9),
-        ("info", "t", "b", 1),
-    ]
-    assert link.names == ["learner_get_data_task"] * 3
 
 
 def test_a_message_holds_no_more_batches_than_fit_into_memory_whatever_is_wanted():

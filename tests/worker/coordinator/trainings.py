@@ -16,7 +16,7 @@ from ding.worker.learner.comm import create_comm_learner
 from ding.worker.transport.stores import forget_memory_stores
 
 DEADLINE_S = 60.0
-WORKER_TYPES = {"local": "local", "http": "flask_fs", "sharded": "sharded"}
+WORKER_TYPES = {"local": "local", "http": "flask_fs"}
 
 
 class Trainer:

@@ -1,21 +1,17 @@
 """The learner's loop: order of calls, counters, priorities, the numbers it accepts and those it refuses."""
 
 import gc
-import logging
 import pathlib
-import threading
 import weakref
 
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import LEARNER_REGISTRY
-from ding.utils.time_helper import PULSE
-from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, base_learner, create_learner
+from ding.worker.learner import BaseLearner, LearnerHook, add_learner_hook, create_learner
 from ding.worker.learner.base_learner import BatchSource
 from tests.same_state import through_bytes
 from tests.worker.learner.fakes import FakePolicy, RecordingWriter, learner_cfg, make_learner
@@ -95,14 +91,6 @@ def test_the_hook_section_is_required():
         BaseLearner(cfg)
 
 
-@pytest.mark.differs("configs without `only_monitor_rank0` or `is_multitask_pipeline` fail", "they work")
-def test_configs_without_the_newer_keys_work():
-    learner = BaseLearner(EasyDict(hook={}), FakePolicy(), RecordingWriter(), exp_name="exp")
-    assert learner.only_monitor_rank0 is True
-    learner.train([])
-    assert learner.train_iter == 1
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -119,27 +107,15 @@ def test_a_wrong_config_is_refused_at_construction(changes, message):
     assert not pathlib.Path("exp").exists()
 
 
-@pytest.mark.differs("an unknown key in the learner's section `hook` is an error", "a warning, as elsewhere")
-def test_unknown_keys_are_warned_of(caplog):
-    make_learner(hook={"save_ckp_after_iter": 5}, changes={"dataloader": {"num_worker": 1}, "my_key": 2})
-    assert [message for message in caplog.messages if "ding does not read" in message] == [
-        "the learner 'learner': ding does not read the config key dataloader.num_worker; did you mean "
-        "dataloader.num_workers?",
-        "the learner 'learner': ding does not read the config key my_key",
-        "the learner 'learner': ding does not read the config key hook.save_ckp_after_iter; did you mean "
-        "hook.save_ckpt_after_iter?",
-    ]
+def test_unknown_keys_are_left_out():
+    hook = {"save_ckp_after_iter": 5, "save_ckpt_after_iter": 7}
+    learner = make_learner(hook=hook, changes={"dataloader": {"num_worker": 1}, "my_key": 2})
+    assert [hook.name for hooks in learner._hooks.values() for hook in hooks] == ["save_ckpt_after_iter"]
 
 
 def test_log_policy_false_leaves_the_policy_out_of_the_log():
     make_learner(changes={"log_policy": False})
     assert "a scripted policy" not in pathlib.Path("exp/log/learner/learner_logger.txt").read_text()
-
-
-def test_outside_code_may_set_attributes_on_a_learner():
-    learner = make_learner()
-    learner.get_data = learner.send_policy = learner.priority_info_agent = 1
-    assert learner.get_data == learner.send_policy == 1
 
 
 # ranks
@@ -196,14 +172,6 @@ def test_train_calls_hooks_and_policy_in_order_with_the_iteration_before_it_move
     assert returned == [{"cur_lr": 0.1, "total_loss": 0.5}]
 
 
-def test_each_training_step_may_show_the_progress():
-    learner, shown = make_learner(), []
-    PULSE.start(-1.0, shown.append)  # is due at any time
-    learner.train([])
-    PULSE.stop(shown.append)
-    assert shown == [0]
-
-
 def test_a_list_of_results_moves_the_iteration_once_for_each():
     learner = make_learner(FakePolicy([{"total_loss": 1.0}, {"total_loss": 2.0}, {"total_loss": 3.0}]))
     seen = record(learner, lambda engine: (engine.train_iter, engine.log_buffer["scalar"]["total_loss"]))
@@ -230,7 +198,7 @@ def test_a_result_that_is_neither_dict_nor_list_is_refused():
 
 def test_call_hook_with_an_unknown_position_is_a_key_error_and_hooks_keep_their_own():
     learner = make_learner()
-    with pytest.raises(KeyError, match="in_iter.*before_run, after_run, before_iter, after_iter"):
+    with pytest.raises(KeyError, match="in_iter"):
         learner.call_hook("in_iter")
 
     def fail(engine):
@@ -239,23 +207,6 @@ def test_call_hook_with_an_unknown_position_is_a_key_error_and_hooks_keep_their_
     learner.register_hook(CallHook(fail, "after_run"))
     with pytest.raises(KeyError, match="^'mine'$"):
         learner.call_hook("after_run")
-
-
-@pytest.mark.parametrize(("chunk_size", "jobs"), [(None, 1), (2, 1), (1, 2)])
-def test_so_many_samples_are_loaded_by_one_job_as_the_config_says(chunk_size, jobs):
-    together, threads = threading.Barrier(jobs), []
-
-    def load():
-        threads.append(threading.get_ident())
-        together.wait(30)  # jobs run in threads of their own
-        return 0
-
-    learner = make_learner(changes={"dataloader": {"num_workers": 2, "chunk_size": chunk_size}})
-    learner.get_data = lambda size: [load] * size if not threads else []
-    learner.setup_dataloader()
-    assert next(learner._dataloader) == [0, 0]
-    learner.close()
-    assert len(set(threads)) == jobs
 
 
 class Counting(BatchSource):
@@ -305,17 +256,6 @@ def test_no_batch_is_drawn_beyond_a_limit(limits, trained):
     assert (learner.train_iter, source.left) == (3 + trained, 9 - trained)
 
 
-def test_an_override_of_train_needs_no_envstep_if_the_source_knows_none():
-    class Own(BaseLearner):
-        def train(self, data):
-            return super().train(data, envstep=5)
-
-    learner = Own(learner_cfg(), FakePolicy(), tb_logger=RecordingWriter(), exp_name="exp")
-    learner.batch_source = Counting(2)
-    learner.start()
-    assert (learner.train_iter, learner.collector_envstep) == (2, 5)
-
-
 @pytest.mark.parametrize("end", ["stop", "close"])
 def test_a_hook_may_end_the_training_on_a_source(end):
     learner, source = make_learner(), Counting(9)
@@ -324,27 +264,9 @@ def test_a_hook_may_end_the_training_on_a_source(end):
     assert learner.train_iter == 2
 
 
-def test_a_subclass_that_overrides_next_data_gives_start_its_batches():
-    class Own(BaseLearner):
-        def _next_data(self):
-            return self.given.pop() if self.given else None
-
-    learner = Own(learner_cfg(), FakePolicy(), tb_logger=RecordingWriter(), exp_name="exp")
-    learner.given = [[1], [2]]
-    learner.start()
-    assert learner.train_iter == 2 and learner.given == []
-
-
-def test_an_envstep_of_0_is_taken():
-    learner = make_learner()
-    learner.collector_envstep = 640
-    learner.train([], envstep=0)
-    assert learner.collector_envstep == 0
-
-
 @pytest.mark.differs(
-    "`train()` without envstep sets the env step to -1, also in the next checkpoint",
-    "keeps the known or restored one",
+    "sets the env step to -1, in the next checkpoint too, if `train()` is called without envstep",
+    "keeps the env step that it knows",
 )
 def test_the_envstep_is_kept_when_train_is_given_none():
     learner = make_learner()
@@ -353,6 +275,8 @@ def test_the_envstep_is_kept_when_train_is_given_none():
     assert learner.collector_envstep == 640
     learner.train([], 704)
     assert learner.collector_envstep == learner._collector_envstep == 704
+    learner.train([], envstep=0)
+    assert learner.collector_envstep == 0
 
 
 def test_priorities_are_popped_and_matched_with_the_items_of_the_buffer():
@@ -392,7 +316,7 @@ def test_the_priority_of_a_list_is_that_of_its_last_dict():
     assert learner.priority_info["priority"] == [3.0]
 
 
-@pytest.mark.differs("priorities of an earlier iteration stay", "reset by each `train`")
+@pytest.mark.differs("applies priorities of an earlier iteration again", "forgets them at each `train`")
 def test_priorities_are_not_kept_from_an_earlier_train():
     learner = make_learner(FakePolicy({"priority": [1.0]}, {"total_loss": 1.0}))
     learner.train([{}])
@@ -405,12 +329,6 @@ def test_the_priority_info_may_be_assigned():
     learner = make_learner()
     learner.priority_info = {"priority": [1]}
     assert learner.learn_info["priority_info"] == {"priority": [1]}
-
-
-def test_data_may_be_anything_where_no_priority_is_returned():
-    learner = make_learner()
-    learner.train({"policy": [], "value": []})
-    assert learner.train_iter == 1
 
 
 def test_marked_entries_are_popped_renamed_and_sorted_into_the_log_buffer():
@@ -435,7 +353,6 @@ def test_marked_entries_are_popped_renamed_and_sorted_into_the_log_buffer():
     ]
 
 
-@pytest.mark.differs("`train_time` is logged one iteration late", "logged with its own iteration")
 def test_the_train_time_is_logged_for_the_iteration_it_was_measured_in():
     learner = make_learner(FakePolicy([{"total_loss": 1.0}, {"total_loss": 1.0}]), hook={"log_show_after_iter": 1})
     seen = record(learner, lambda engine: engine.log_buffer["scalar"].get("train_time"))
@@ -445,7 +362,10 @@ def test_the_train_time_is_logged_for_the_iteration_it_was_measured_in():
     assert learner.monitor.avg["train_time"]() == first
 
 
-@pytest.mark.differs("monitored values must be Python floats", "any number or one-element tensor, array or list")
+@pytest.mark.differs(
+    "fails if a monitored value, priority or iteration is a NumPy number or an int",
+    "accepts any number, and any tensor, array or list of one",
+)
 @pytest.mark.parametrize(
     "value", [2, np.float32(2), np.float64(2), np.int64(2), np.array([2.0]), torch.tensor([2.0]), torch.tensor(2), [2]]
 )
@@ -472,8 +392,8 @@ NAN = float("nan")
 
 
 @pytest.mark.differs(
-    "a NaN loss trains on and is saved",
-    "`FloatingPointError` with iteration and keys, before any hook saves",
+    "trains on after a NaN or infinite loss, and saves the ruined parameters",
+    "raises `FloatingPointError` with the iteration and the keys, and never saves such parameters",
 )
 @pytest.mark.parametrize(
     "value",
@@ -507,7 +427,7 @@ def test_the_error_names_each_nan_and_the_iteration_of_its_dict():
         learner.train([])
 
 
-@pytest.mark.differs("an infinite loss trains on and turns the parameters into NaN", "`FloatingPointError`, as for NaN")
+@pytest.mark.guarantees("data")
 @pytest.mark.parametrize("value", [float("inf"), np.float32("-inf"), torch.tensor([0.0, float("inf")]), 1e39])
 def test_an_infinite_scalar_is_an_error_too(value):
     with pytest.raises(FloatingPointError, match="^total_loss = .*(inf|1e.39).* at train_iter 0;"):
@@ -532,16 +452,6 @@ def test_a_hook_that_is_added_to_the_table_of_a_learner_is_called_in_its_turn():
     assert called == [learner]
 
 
-def test_info_and_debug_name_the_rank():
-    learner = make_learner()
-    learner.logger.setLevel(logging.DEBUG)
-    learner.info("one")
-    learner.debug("two")
-    lines = pathlib.Path("exp/log/learner/learner_logger.txt").read_text().splitlines()
-    assert [line.split("] ", 1)[1] for line in lines[-2:]] == ["[RANK0]: one", "[RANK0]: two"]
-
-
-@pytest.mark.differs("the learner's `close` closes a shared TensorBoard writer", "only flushes it")
 def test_close_flushes_a_shared_writer_and_leaves_it_open():
     writer = RecordingWriter()
     learner = make_learner(tb_logger=writer)
@@ -559,25 +469,6 @@ def test_close_closes_the_writer_that_the_learner_made(monkeypatch):
     assert closed == [1]
 
 
-@pytest.mark.differs("a half-built learner raises in `__del__`", "ends quietly")
-def test_a_learner_that_was_never_whole_ends_quietly():
-    learner = BaseLearner.__new__(BaseLearner)
-    learner.close()
-    learner.__del__()
-
-
-def test_a_learner_ends_quietly_when_its_modules_are_gone(monkeypatch):
-    learner = make_learner()
-    for name in [name for name in vars(base_learner) if not name.startswith("__")]:
-        monkeypatch.setattr(base_learner, name, None)
-    learner._log = None.__class__  # has no close
-    learner.__del__()
-
-
-@pytest.mark.differs(
-    "a learner sits in a reference cycle and ends at an arbitrary time",
-    "ends with its last reference",
-)
 def test_a_learner_ends_with_its_last_reference():
     writer = RecordingWriter()
     learner = make_learner(hook={"log_show_after_iter": 1, "save_ckpt_after_run": True}, tb_logger=writer)
@@ -614,6 +505,7 @@ def test_the_log_buffer_may_be_replaced():
 class Smoothed(LearnerHook):
     """Holds a number of its own."""
 
+    _saved = ("mean",)
     mean = 0.0
 
     def __call__(self, engine):
@@ -655,15 +547,15 @@ def test_a_learner_that_takes_over_a_state_logs_what_the_other_would_have_logged
 def test_a_state_of_a_learner_with_other_hooks_is_refused():
     one, other = make_learner(FakePolicy()), make_learner(FakePolicy())
     other.register_hook(Smoothed("smooth", 5, position="after_iter"))
-    with pytest.raises(ValueError, match="has . hooks at 'after_iter', but the state has .; register the"):
+    with pytest.raises(ValueError, match="'after_iter'"):
         other.load_state_dict(one.state_dict())
     for learner in (one, other):
         learner.close()
 
 
 @pytest.mark.differs(
-    "a hook after `LogShowHook` sees an empty log buffer",
-    "each hook sees what its iteration has logged; the learner empties the buffer before the next one",
+    "shows an empty log buffer to hooks after `LogShowHook`",
+    "shows each hook what its iteration has logged",
 )
 @pytest.mark.parametrize("priority", [5, 50])
 @pytest.mark.parametrize("hook", [{"log_show_after_iter": 2}, {}])

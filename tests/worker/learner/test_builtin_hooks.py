@@ -1,7 +1,6 @@
 """What the built-in hooks write: checkpoints, tables, TensorBoard."""
 
 import pathlib
-from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -10,8 +9,8 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.checkpoint import plain_state
-from ding.worker.learner.learner_hook import LoadCkptHook, LogShowHook, PeriodicHook, SaveCkptHook, hook_mapping
-from tests.worker.learner.fakes import FakePolicy, RecordingWriter, make_learner
+from ding.worker.learner.learner_hook import LoadCkptHook, PeriodicHook, SaveCkptHook, hook_mapping
+from tests.worker.learner.fakes import FakePolicy, make_learner
 
 
 def files(folder="exp/ckpt"):
@@ -43,11 +42,6 @@ def test_a_periodic_hook_acts_every_n_iterations_and_always_at_the_ends_of_a_run
     assert hook.acted == list(expected)
 
 
-def test_without_ext_args_a_periodic_hook_acts_in_every_iteration():
-    assert SaveCkptHook("s", 1, position="after_iter")._freq == 1
-    assert LogShowHook("s", 1, position="after_iter", ext_args=EasyDict())._freq == 1
-
-
 # saving
 
 
@@ -61,10 +55,7 @@ def test_checkpoints_are_written_every_n_iterations_and_after_the_run():
     assert load("iteration_3.pth.tar") == {"model": {"w": 1.5}, "last_iter": 3, "last_step": 8}
 
 
-@pytest.mark.differs(
-    "checkpoints accumulate without limit",
-    "`keep_checkpoints` keeps the newest; the default still keeps all",
-)
+@pytest.mark.differs("keeps every checkpoint", "can keep the newest ones only (`keep_checkpoints`)")
 @pytest.mark.parametrize("by_hook", [False, True])
 def test_only_the_newest_checkpoints_of_iterations_are_kept_and_others_stay(by_hook):
     full = EasyDict(name="s", type="save_ckpt", position="after_iter", priority=20, ext_args={"freq": 2, "keep": 2})
@@ -95,18 +86,11 @@ def test_the_newest_checkpoint_is_kept_even_if_files_of_higher_iterations_are_th
     assert files() == ["iteration_0.pth.tar", "iteration_80.pth.tar"]
 
 
-def test_by_default_all_checkpoints_are_kept():
-    learner = make_learner(hook={"save_ckpt_after_iter": 1})
-    for _ in range(12):
-        learner.train([])
-    assert len(files()) == 12
-
-
 @pytest.mark.parametrize("keep", [0, -1, 1.5, "2"])
 def test_a_number_of_checkpoints_that_is_none_is_refused(keep):
-    with pytest.raises(ConfigError, match=f"hook 's': keep = {keep!r} is not allowed; it must be an integer in"):
+    with pytest.raises(ConfigError, match=f"keep = {keep!r}"):
         SaveCkptHook("s", 1, position="after_iter", ext_args=EasyDict(keep=keep))
-    with pytest.raises(ConfigError, match=f"keep_checkpoints = {keep!r} is not allowed"):
+    with pytest.raises(ConfigError, match=f"keep_checkpoints = {keep!r}"):
         make_learner(changes={"keep_checkpoints": keep})
 
 
@@ -137,18 +121,9 @@ def test_save_checkpoint_takes_a_name_for_one_time():
     assert files() == ["ckpt_best.pth.tar", "iteration_0.pth.tar", "mine.pth.tar"]
 
 
-def test_the_name_is_forgotten_when_saving_fails():
-    policy = FakePolicy()
-    learner = make_learner(policy)
-    policy.state_dict = lambda: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        learner.save_checkpoint("ckpt_best.pth.tar")
-    assert learner.ckpt_name is None
-
-
 @pytest.mark.differs(
-    "`save_ckpt_after_run=False` still saves after the run",
-    "saves nothing; `save_checkpoint` still works",
+    "saves after the run with `save_ckpt_after_run=False`, and reduces logs with `log_reduce_after_iter=False`",
+    "leaves these hooks out; `save_checkpoint` still works",
 )
 def test_save_ckpt_after_run_false_saves_nothing_after_the_run_yet_a_checkpoint_can_be_saved():
     learner = make_learner(hook={"save_ckpt_after_run": False})
@@ -185,7 +160,10 @@ def test_only_rank_0_saves():
     assert files() == []
 
 
-@pytest.mark.differs("a failed write leaves half a checkpoint", "the old file stays")
+@pytest.mark.differs(
+    "leaves half a checkpoint or other file if writing it fails, in place of the old one",
+    "writes every file whole or not at all",
+)
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(monkeypatch):
     learner = make_learner()
     learner.save_checkpoint("a.pth.tar")
@@ -200,18 +178,14 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(monkeypatch):
     assert files() == ["a.pth.tar"] and load("a.pth.tar")["model"] == {"w": 1.5}
 
 
-@pytest.mark.differs(
-    "parameters that a NaN has ruined are saved: by the periodic hooks, as best checkpoint, and when the run ends by "
-    "the error",
-    "none is ever written or sent; `FloatingPointError` names the first such tensor",
-)
+@pytest.mark.guarantees("data")
 def test_parameters_that_a_nan_has_ruined_are_never_written():
     policy = FakePolicy()
     learner = make_learner(policy, hook={"save_ckpt_after_iter": 1, "save_ckpt_after_run": True})
     policy.state = {"model": {"w": torch.ones(1)}}
     learner.train([])
     policy.state = {"model": {"w": torch.ones(1)}, "target_model": {"w": torch.tensor([1.0, float("nan")])}}
-    with pytest.raises(FloatingPointError, match="hold NaN at train_iter 1 .the first is target_model.w."):
+    with pytest.raises(FloatingPointError, match="NaN at train_iter 1 .*target_model.w"):
         learner.train([])
     for save in (lambda: learner.save_checkpoint("ckpt_best.pth.tar"), lambda: learner.call_hook("after_run")):
         with pytest.raises(FloatingPointError, match="hold NaN"):
@@ -219,13 +193,6 @@ def test_parameters_that_a_nan_has_ruined_are_never_written():
     assert files() == ["iteration_0.pth.tar"]
 
 
-def test_saving_changes_nothing_in_the_policys_state():
-    policy = FakePolicy()
-    make_learner(policy).save_checkpoint()
-    assert policy.state == {"model": {"w": 1.5}}
-
-
-@pytest.mark.differs("checkpoints with numpy values cannot be read with `weights_only`", "they can")
 def test_what_a_checkpoint_holds_is_read_without_unpickling():
     network = torch.nn.BatchNorm1d(2)
     network(torch.ones(3, 2))
@@ -252,13 +219,6 @@ def test_what_a_checkpoint_holds_is_read_without_unpickling():
     assert type(state["names"][4]) is bool and type(state["count"]) is int
     assert state["nested"] == {"list": [0.5, {1: torch.Size([2])}], "easy": {"dtype": torch.float16}}
     assert (state["last_iter"], state["last_step"]) == (3, 9) and type(state["last_iter"]) is int
-
-
-def test_an_ordered_dict_stays_one():
-    state = OrderedDict(b=np.float32(1), a=torch.ones(1))
-    plain = plain_state(state)
-    assert type(plain) is OrderedDict and list(plain) == ["b", "a"] and type(plain["b"]) is float
-    assert type(state["b"]) is np.float32
 
 
 def test_what_only_pickle_can_write_is_kept_and_warned_of(monkeypatch):
@@ -309,16 +269,14 @@ def test_a_missing_checkpoint_is_an_error_that_names_file_and_config_key():
 
 def test_a_file_that_holds_no_dict_is_refused():
     torch.save([1], "list.pth.tar")
-    learner = make_learner(hook={"load_ckpt_before_run": "list.pth.tar"})
     with pytest.raises(TypeError, match="holds a list"):
-        learner.call_hook("before_run")
+        make_learner(hook={"load_ckpt_before_run": "list.pth.tar"}).call_hook("before_run")
 
 
 class Custom:
     pass
 
 
-@pytest.mark.differs("no explicit switch to load a pickled checkpoint", "`trust_pickle` in the load hook")
 def test_a_file_with_foreign_objects_is_loaded_only_when_it_is_trusted():
     torch.save({"model": {}, "custom": Custom()}, "custom.pth.tar")
     with pytest.raises(Exception, match="trust_pickle"):
@@ -366,7 +324,7 @@ def test_names_the_policy_never_logged_show_as_zero():
     assert learner.tb_logger.written[0] == ("scalar", "learner_iter/never_avg", 0.0, 0)
 
 
-@pytest.mark.differs("`[scalars]` entries are dropped", "written with `add_scalars`")
+@pytest.mark.differs("drops `[scalars]` entries of the log", "writes them with `add_scalars`")
 def test_histograms_and_groups_of_scalars_are_written_when_due_with_their_newest_values():
     outputs = [
         {"[histogram]q": torch.tensor([float(i), 1.0]), "[scalars]lr": {"a": float(i)}, "[scalars]kl": [0.5, float(i)]}
@@ -396,7 +354,11 @@ def test_the_log_buffer_is_emptied_before_each_iteration_and_keeps_its_type():
     assert list(map(id, learner.log_buffer.values())) == list(map(id, sections))
 
 
-@pytest.mark.differs("a logged `time` or `avg` overwrites the monitor's own", "kept aside")
+@pytest.mark.differs(
+    "lets a logged value named `time` or `avg` replace the monitor's own, and fails in `hasattr` and `copy` of a "
+    "logged model",
+    "keeps such values apart; both work",
+)
 def test_scalars_that_are_not_monitored_are_kept_aside_and_never_replace_a_part_of_the_monitor():
     learner = make_learner(FakePolicy({"note": "x", "time": 3.0, "avg": 4.0}), hook={"log_show_after_iter": 1})
     learner.train([])
@@ -419,10 +381,3 @@ def test_the_writer_that_the_learner_makes_takes_all_kinds(tmp_path):
     learner.train([])
     learner.close()
     assert list(pathlib.Path("exp/log/learner/learner_tb_logger").glob("events*"))
-
-
-def test_a_writer_that_is_shared_is_the_one_written_to():
-    writer = RecordingWriter()
-    learner = make_learner(hook={"log_show_after_iter": 1}, tb_logger=writer)
-    learner.train([])
-    assert writer.written and not pathlib.Path("exp/log/learner/learner_tb_logger").exists()

@@ -24,6 +24,7 @@ from ding.worker.learner.learner_hook import (
 )
 
 POSITIONS = ["before_run", "after_run", "before_iter", "after_iter"]
+FREQ = "log_show_after_iter"
 
 
 class NothingHook(LearnerHook):
@@ -48,19 +49,11 @@ def test_a_hook_tells_its_name_priority_and_position():
             setattr(hook, attribute, 1)
 
 
-def test_a_negative_priority_is_refused():
+def test_a_negative_priority_and_an_unknown_position_are_refused():
     with pytest.raises(AssertionError, match="priority = -1"):
         nothing(priority=-1)
-
-
-def test_an_unknown_position_is_refused_and_the_known_ones_are_named():
-    with pytest.raises(AssertionError, match="'in_run'.*before_run, after_run, before_iter, after_iter"):
+    with pytest.raises(AssertionError, match="'in_run'"):
         nothing(position="in_run")
-
-
-def test_position_is_a_keyword():
-    with pytest.raises(TypeError):
-        NothingHook("n", 1, "after_iter")
 
 
 def test_abstract_hooks_cannot_be_made():
@@ -123,24 +116,33 @@ def test_simplified_keys_come_from_a_plain_dict_too_and_log_reduce_is_first():
     assert hooks["after_iter"][0].priority == 10 and hooks["after_iter"][1]._freq == 100
 
 
-@pytest.mark.differs("`log_reduce_after_iter=False` still makes the hook", "leaves it out")
 @pytest.mark.parametrize("off", [False, 0, None, ""])
 def test_a_falsy_switch_leaves_its_hook_out(off):
     hooks = build_learner_hook_by_cfg({"save_ckpt_after_run": off, "log_reduce_after_iter": off})
     assert not any(hooks.values())
 
 
-@pytest.mark.differs("`freq=0` is a `ZeroDivisionError` in training", "a config error at construction")
-@pytest.mark.parametrize("key", ["log_show_after_iter", "save_ckpt_after_iter"])
-@pytest.mark.parametrize("freq", [0, -5, 2.5, True, "often", None])
-def test_a_frequency_that_is_no_positive_integer_is_refused(key, freq):
-    with pytest.raises(ConfigError, match=rf"freq = {freq!r} is not allowed.*integer in \[1, inf\].*leave it out"):
-        build_learner_hook_by_cfg({key: freq})
+def full(**changes):
+    form = {"name": "n", "type": "save_ckpt", "position": "after_iter", **changes}
+    return {"key": EasyDict({name: value for name, value in form.items() if value is not None})}
 
 
-def test_an_unknown_simplified_key_raises_and_names_the_nearest():
-    with pytest.raises(AttributeError, match="'log_show_after_iters'; did you mean 'log_show_after_iter'"):
-        build_learner_hook_by_cfg({"log_show_after_iters": 5})
+@pytest.mark.parametrize(
+    ("cfg", "error", "word"),
+    [
+        *(({FREQ: freq}, ConfigError, f"freq = {freq!r}") for freq in (0, 2.5, True, "often", None)),
+        ({"save_ckpt_after_iter": 0}, ConfigError, "freq = 0"),
+        ({"log_show_after_iters": 5}, AttributeError, "did you mean 'log_show_after_iter'"),
+        (full(type="save_ckpts"), KeyError, "save_ckpts"),
+        (full(position="never"), AssertionError, "position = 'never'"),
+        *((full(**{field: None}), AttributeError, f"lacks {field}") for field in ("name", "type", "position")),
+        ({"key": {"name": "n", "type": "save_ckpt", "position": "after_iter"}}, AttributeError, "EasyDict"),
+        (full(type="load_ckpt", position="before_run"), KeyError, "load_path"),
+    ],
+)
+def test_a_wrong_config_of_a_hook_is_refused(cfg, error, word):
+    with pytest.raises(error, match=word):
+        build_learner_hook_by_cfg(cfg)
 
 
 def test_the_full_form_may_have_any_key_or_a_simplified_one():
@@ -154,46 +156,9 @@ def test_the_full_form_may_have_any_key_or_a_simplified_one():
     assert hooks["before_run"][0]._load_path == "x" and hooks["before_run"][0].priority == 100
 
 
-def full(**changes):
-    form = {"name": "n", "type": "save_ckpt", "position": "after_iter", **changes}
-    return {"key": EasyDict({name: value for name, value in form.items() if value is not None})}
-
-
-def test_an_unknown_type_is_a_key_error_that_names_the_known_ones():
-    with pytest.raises(KeyError, match="save_ckpts.*load_ckpt, log_reduce, log_show, save_ckpt"):
-        build_learner_hook_by_cfg(full(type="save_ckpts"))
-
-
-def test_a_wrong_position_in_the_full_form_is_an_assertion_error():
-    with pytest.raises(AssertionError, match="position = 'never'"):
-        build_learner_hook_by_cfg(full(position="never"))
-
-
-@pytest.mark.parametrize("field", ["name", "type", "position"])
-def test_a_full_form_that_lacks_a_field_raises(field):
-    with pytest.raises(AttributeError, match=f"'key' lacks {field}"):
-        build_learner_hook_by_cfg(full(**{field: None}))
-
-
 def test_a_misspelt_field_of_the_full_form_is_warned_of(caplog):
     build_learner_hook_by_cfg(full(priorty=3))
-    assert caplog.messages == [
-        "the hook config 'key': ding does not read the config key priorty; did you mean priority?"
-    ]
-
-
-def test_a_full_form_that_is_a_plain_dict_raises():
-    with pytest.raises(AttributeError, match="'key' is a dict; make it an EasyDict"):
-        build_learner_hook_by_cfg({"key": {"name": "n", "type": "save_ckpt", "position": "after_iter"}})
-
-
-def test_load_ckpt_needs_its_path():
-    with pytest.raises(KeyError, match="load_path"):
-        build_learner_hook_by_cfg(full(type="load_ckpt", position="before_run"))
-
-
-def test_log_reduce_is_made_without_ext_args():
-    assert LogReduceHook("r", 1, position="after_iter").position == "after_iter"
+    assert "priorty; did you mean priority?" in caplog.text
 
 
 def test_a_hook_is_inserted_after_those_of_equal_priority():
@@ -205,9 +170,11 @@ def test_a_hook_is_inserted_after_those_of_equal_priority():
     assert names(hooks)["before_run"] == ["run"]
 
 
-def test_only_hooks_are_added():
-    with pytest.raises(AssertionError, match="must be a LearnerHook"):
+def test_what_is_no_hook_and_tables_of_other_positions_are_refused():
+    with pytest.raises(AssertionError, match="LearnerHook"):
         add_learner_hook({}, print)
+    with pytest.raises(AssertionError, match="cannot be merged"):
+        merge_hooks({"before_run": []}, {"after_run": []})
 
 
 def test_merged_hooks_are_a_new_table_in_which_the_first_ones_go_before_their_equals():
@@ -217,11 +184,6 @@ def test_merged_hooks_are_a_new_table_in_which_the_first_ones_go_before_their_eq
     assert names(merged)["after_iter"] == ["log_reduce_after_iter", "log_show", "save_ckpt_after_iter"]
     assert names(merged)["after_run"] == ["save_ckpt_after_run"]
     assert names(first)["after_iter"] == ["log_show"]
-
-
-def test_tables_of_different_positions_are_not_merged():
-    with pytest.raises(AssertionError, match="cannot be merged"):
-        merge_hooks({"before_run": []}, {"after_run": []})
 
 
 @settings(max_examples=50)

@@ -64,8 +64,8 @@ def test_a_single_process_keeps_its_numbers_and_its_log_buffer():
 
 
 @pytest.mark.differs(
-    "the log reduction needs CUDA and swaps the buffer's dicts",
-    "works on CPU groups and keeps the dicts",
+    "needs CUDA, and a call for each scalar, to reduce logs over ranks",
+    "reduces all of them in one call, also on CPUs",
 )
 def test_a_group_on_the_cpu_needs_no_gpu(group_of_one):
     check_normalised()
@@ -77,7 +77,6 @@ def test_what_cannot_be_averaged_is_refused_by_name(value):
         reduce(engine_with({"loss": value}))
 
 
-@pytest.mark.differs("one all-reduce for each logged scalar", "one an iteration")
 def test_a_whole_buffer_takes_one_reduction(monkeypatch):
     packed = []
     monkeypatch.setattr("ding.worker.learner.learner_hook.allreduce", lambda x: packed.append(x.tolist()))
@@ -85,16 +84,6 @@ def test_a_whole_buffer_takes_one_reduction(monkeypatch):
     assert len(packed) == 1 and packed[0][1:6] == [1.0, 2.0, 4.0, 5.0, 0.0]
 
 
-def test_a_buffer_of_any_size_is_packed(monkeypatch):
-    sizes = []
-    monkeypatch.setattr("ding.worker.learner.learner_hook.allreduce", lambda x: sizes.append(x.numel()))
-    for count in (0, 255, 256, 1000):
-        values = [float(i) for i in range(count)]
-        assert reduce(engine_with({}, histogram={"q": values}))["histogram"]["q"] == values
-    assert sizes == [256, 256, 512, 1024]
-
-
-@pytest.mark.differs("ranks that log different keys mix values or hang", "an error names the cause")
 def test_ranks_that_logged_different_keys_are_told_so(monkeypatch):
     monkeypatch.setattr("ding.worker.learner.learner_hook.allreduce", lambda x: x.add_(1))
     with pytest.raises(RuntimeError, match="different keys.*noreduce_"):

@@ -28,11 +28,6 @@ def test_a_tick_monitor_averages_its_seven_names():
     assert [value for _, value in monitor.range_values["data_time"]()] == [float(i) for i in range(9, 20)]
 
 
-def test_the_newest_of_no_values_is_an_index_error():
-    with pytest.raises(IndexError):
-        TickMonitor(TickTime(), expire=10).val["data_time"]()
-
-
 def test_numbers_of_other_types_are_recorded_as_floats():
     monitor = TickMonitor(TickTime(), expire=10)
     monitor.record({"train_time": 1})
@@ -73,7 +68,3 @@ def test_properties_give_a_subclass_with_the_base_names_sample_count_and_those()
 def test_a_property_cannot_have_the_name_of_a_part_of_the_monitor(name):
     with pytest.raises(ValueError, match=name):
         get_simple_monitor_type(["loss", name])
-
-
-def test_an_unknown_name_is_no_attribute():
-    assert not hasattr(TickMonitor(TickTime(), expire=10), "nothing")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ding.worker.replay_buffer import (
@@ -15,23 +14,8 @@ from ding.worker.replay_buffer import (
     NaiveReplayBuffer,
     SequenceReplayBuffer,
 )
-
-
-class FakeTb:
-    """Records what is written to it."""
-
-    def __init__(self) -> None:
-        self.scalars: list[tuple[str, float, int]] = []
-        self.flushed = self.closed = 0
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self.scalars.append((tag, value, step))
-
-    def flush(self) -> None:
-        self.flushed += 1
-
-    def close(self) -> None:
-        self.closed += 1
+from tests.fakes import FakeWriter
+from tests.own_folder import own_folder as own_folder
 
 
 class FakeClock:
@@ -42,15 +26,9 @@ class FakeClock:
         return self.now
 
 
-@pytest.fixture(autouse=True)
-def own_folder_and_seed(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    np.random.seed(0)
-
-
 @pytest.fixture
-def tb() -> FakeTb:
-    return FakeTb()
+def tb() -> FakeWriter:
+    return FakeWriter()
 
 
 @pytest.fixture
@@ -62,7 +40,7 @@ def _maker(cls: type) -> Iterator[Callable[..., Any]]:
     made = []
 
     def make(size: int = 64, tb_logger: Any = None, name: str = "demo", **cfg: Any) -> Any:
-        made.append(cls({"replay_buffer_size": size, **cfg}, tb_logger or FakeTb(), "exp", name))
+        made.append(cls({"replay_buffer_size": size, **cfg}, tb_logger or FakeWriter(), "exp", name))
         return made[-1]
 
     yield make

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
-import pickle
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
 from ding.data.priority_index import PriorityError
-from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer import AdvancedReplayBuffer, DequeBufferWrapper
@@ -43,55 +39,12 @@ def assert_consistent(buffer: AdvancedReplayBuffer) -> None:
     live = [slot for slot, item in enumerate(buffer._data) if item is not None]
     assert buffer.count() == len(live)
     assert buffer._sum_tree.reduce() == pytest.approx(weights(buffer), abs=1e-6)
-    assert (
-        np.flatnonzero(buffer._sum_tree.leaves).tolist()
-        == np.flatnonzero(buffer._min_tree.leaves < np.inf).tolist()
-        == live
-    )
-    assert buffer._min_tree.reduce() == min((buffer._sum_tree[slot] for slot in live), default=np.inf)
+    assert np.flatnonzero(buffer._sum_tree.leaves).tolist() == live
+    assert buffer._index.least_weight == min((buffer._sum_tree[slot] for slot in live), default=np.inf)
     assert np.flatnonzero(buffer._index.weights).tolist() == live
 
 
 # ---- push
-
-
-def test_pushing_one_by_one_overwrites_the_oldest(make_advanced):
-    buffer = make_advanced(64)
-    for item in items(0, 100):
-        buffer.push(item, 0)
-    assert (buffer.count(), buffer.push_count, buffer._tail, buffer._head) == (64, 100, 36, 36)
-    assert buffer._next_unique_id == 100
-    assert buffer._data[35]["replay_unique_id"] == "demo_99" and buffer._data[36]["replay_unique_id"] == "demo_36"
-    assert_consistent(buffer)
-
-
-@pytest.mark.parametrize("length", [0, 1, 5, 8, 9, 21, 40])
-def test_a_list_lands_where_single_pushes_would(make_advanced, length):
-    many, single = make_advanced(8), make_advanced(8)
-    for buffer in (many, single):
-        buffer.push(items(100, 103), 0)
-    many.push(items(0, length, priority=0.5), 0)
-    for item in items(0, length, priority=0.5):
-        single.push(item, 0)
-    assert list(many._data) == list(single._data)
-    for name in ("_tail", "_head", "_valid_count", "_next_unique_id", "push_count"):
-        assert getattr(many, name) == getattr(single, name)
-    assert np.array_equal(many._sum_tree.value, single._sum_tree.value)
-    assert_consistent(many)
-
-
-@pytest.mark.differs(
-    "ids are written into the caller's dict, and pushing one dict twice corrupts its slot",
-    "pushed dicts are left alone",
-)
-def test_the_pushed_dict_is_left_alone_and_may_be_pushed_twice(make_advanced):
-    buffer, item = make_advanced(4), {"n": 0}
-    buffer.push([item, item], 0)
-    batch = buffer.sample(2, 0)
-    assert item == {"n": 0}
-    assert [sampled["replay_buffer_idx"] for sampled in batch] == [0, 1]
-    buffer.update(info_of(batch, [1.0, 2.0]))
-    assert [held["priority"] for held in buffer._data[:2]] == [1.0 + 1e-5, 2.0 + 1e-5]
 
 
 def test_a_missing_priority_is_the_largest_that_updates_have_set(make_advanced):
@@ -104,7 +57,10 @@ def test_a_missing_priority_is_the_largest_that_updates_have_set(make_advanced):
     assert buffer._data[3]["priority"] == 3.0
 
 
-@pytest.mark.differs("a pushed priority of 0 breaks importance weights", "it counts as 1e-5")
+@pytest.mark.differs(
+    "breaks importance weights by a pushed priority of 0, and stores or fails on a negative or NaN one",
+    "counts 0 as 1e-5 and refuses the others",
+)
 @pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), torch.tensor(0.0)])
 def test_a_pushed_priority_of_zero_still_has_weight(make_advanced, zero):
     buffer = make_advanced(2)
@@ -114,24 +70,13 @@ def test_a_pushed_priority_of_zero_still_has_weight(make_advanced, zero):
     assert buffer._sum_tree[0] == pytest.approx(1e-5**0.6)
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), torch.zeros(0), 2**70])
-def test_of_items_with_a_wrong_collect_iter_nothing_is_stored(make_advanced, wrong):
-    buffer = make_advanced(4)
-    buffer.push({"n": 0, "collect_iter": 1}, 0)
-    with pytest.raises((ValueError, OverflowError)):
-        buffer.push([{"n": 1, "collect_iter": 1}, {"n": 2, "collect_iter": wrong}], 0)
-    assert (buffer.count(), buffer.push_count) == (1, 1)
-    assert [item and item["n"] for item in buffer._data] == [0, None, None, None]
-
-
-@pytest.mark.differs("a negative or NaN priority fails obscurely, or is stored", "refused, nothing is stored")
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
 def test_a_wrong_pushed_priority_is_refused_and_nothing_is_stored(make_advanced, wrong):
     buffer = make_advanced(4)
-    with pytest.raises(PriorityError, match=f"priority = {wrong} is not allowed; it must be finite and >= 0"):
+    with pytest.raises(PriorityError, match=f"priority = {wrong}"):
         buffer.push([{"n": 0, "priority": 0.5}, {"n": 1, "priority": wrong}], 0)
     assert (buffer.count(), buffer.push_count, buffer._next_unique_id) == (0, 0, 0)
-    with pytest.raises(PriorityError, match=r"priority = 1e\+300 is not allowed; it must be at most 1e\+100"):
+    with pytest.raises(PriorityError, match=r"1e\+300"):
         buffer.push({"n": 0, "priority": 1e300}, 0)  # with a few of them sums would overflow
     buffer.push({"n": 0, "priority": 1e100}, 0)
     buffer.clear()
@@ -140,7 +85,7 @@ def test_a_wrong_pushed_priority_is_refused_and_nothing_is_stored(make_advanced,
 
 
 def test_items_that_fail_a_check_are_left_out(make_advanced):
-    buffer = make_advanced(4, name="picky")
+    buffer = make_advanced(4)
     assert buffer.push([{"n": 0}, 3, {"n": 1}], 0) == 2
     assert buffer.push(5, 0) == 0
     assert (buffer.count(), buffer.push_count, buffer._next_unique_id) == (2, 2, 2)
@@ -149,8 +94,6 @@ def test_items_that_fail_a_check_are_left_out(make_advanced):
     buffer.push([{"n": 5}, {"n": 6}], 0)
     assert [item["n"] for item in buffer._data[:3]] == [0, 1, 6]
     assert (buffer.push([{"n": 5}], 0), buffer.push({"n": 7}, 0)) == (0, 1)
-    log = Path("exp/log/picky/picky_logger.txt").read_text()  # a single item, as nobody looks at numbers of one
-    assert log.count("was not stored") == 1 and "because it fails a check of check_list: 5" in log
 
 
 # ---- sample
@@ -170,13 +113,6 @@ def test_sampled_items_are_copies_with_the_bookkeeping(make_advanced):
     batch[0]["n"] = 99
     assert pushed == items(0, 2) and buffer._data[0]["n"] == 0
     assert all(type(item["priority"]) is float and type(item["use"]) is int for item in batch)
-
-
-def test_dict_subclasses_stay_what_they_are(make_advanced):
-    buffer = make_advanced(4)
-    buffer.push([EasyDict(n=0)], 0)
-    sampled = buffer.sample(1, 0)[0]
-    assert type(sampled) is EasyDict and sampled.n == 0 and sampled.use == 1
 
 
 def test_draws_follow_priority_to_the_power_of_alpha(make_advanced):
@@ -219,19 +155,19 @@ def test_repeated_items_share_no_tensor_and_show_the_final_use_count(make_advanc
     assert batch[0]["obs"].sum() == 0 and buffer._data[0]["obs"].sum() == 0
 
 
-def test_too_few_items_give_none_and_a_log_line(make_advanced):
-    buffer = make_advanced(8, name="short")
+def test_too_few_items_give_none(make_advanced):
+    buffer = make_advanced(8)
     assert buffer.sample(1, 0) is None and buffer.sample(0, 0) == []
     buffer.push(items(0, 2), 0)
     assert buffer.sample(3, 0) is None
-    assert "holds 2 items, needed are 3" in Path("exp/log/short/short_logger.txt").read_text()
     check = buffer._sample_check(2, 0)
     assert check and check[0] is True and not buffer._sample_check(3, 0)
 
 
 @pytest.mark.differs(
-    "`sample_range` of the advanced buffer counts physical slots, and a start of None or 0 is wrong",
-    'it counts from the oldest item; both mean "from the oldest"',
+    "counts `sample_range` by physical slots, which is wrong once the buffer has wrapped, and fails on a start of "
+    "None or 0",
+    "counts from the oldest item",
 )
 @pytest.mark.parametrize(
     "sample_range, expected",
@@ -250,12 +186,6 @@ def test_sample_range_counts_from_the_oldest_item_also_after_wrapping(make_advan
     buffer.push(items(8, 11), 0)
     drawn = {item["n"] for _ in range(40) for item in buffer.sample(4, 0, sample_range)}
     assert drawn == expected
-
-
-def test_sample_range_of_a_buffer_that_is_not_full_counts_what_is_there(make_advanced):
-    buffer = make_advanced(64)
-    buffer.push(items(0, 20), 0)
-    assert {item["n"] for _ in range(20) for item in buffer.sample(10, 0, slice(-2, None))} == {18, 19}
 
 
 def test_a_useless_sample_range_is_refused(make_advanced):
@@ -285,41 +215,9 @@ def test_beta_anneals_by_a_step_fixed_at_construction(make_advanced):
 # ---- removal
 
 
-def test_an_item_leaves_once_it_was_used_max_use_times(make_advanced):
-    buffer = make_advanced(64, max_use=2)
-    buffer.push(items(0, 48), 0)
-    uses = np.zeros(64, dtype=int)
-    while (batch := buffer.sample(32, 0)) is not None:
-        for slot in {item["replay_buffer_idx"] for item in batch}:
-            uses[slot] = max(item["use"] for item in batch if item["replay_buffer_idx"] == slot)
-    assert (uses >= 2).sum() == 48 - buffer.count()
-    assert all(buffer._data[slot] is None for slot in np.flatnonzero(uses >= 2))
-    assert_consistent(buffer)
-
-
-def test_removing_the_head_moves_it_and_the_next_push_follows(make_advanced):
-    buffer = make_advanced(64, max_use=4)
-    for item in items(0, 65):
-        buffer.push(item, 0)
-    assert buffer._head == buffer._tail == 1
-    buffer.update(info_of(buffer._data, [0.0, 1e9] + [0.0] * 62))
-    for _ in range(4):
-        buffer.sample(1, 0)
-    assert buffer._data[1] is None and buffer._head == 2
-    buffer.push({"n": 65}, 0)
-    assert buffer._head == buffer._tail == 2
-
-
-def test_an_item_of_a_small_priority_whose_file_is_tracked_may_be_updated(make_advanced):
-    buffer = make_advanced(4, enable_track_used_data=True, deepcopy=True)
-    buffer.push([{"data_id": "no_such_file", "priority": 0.25}, {"data_id": "nor_this", "priority": 9.0}], 0)
-    buffer.update(info_of(list(buffer._data[:2]), [3.0, 4.0]))
-    assert [item["priority"] for item in buffer._data[:2]] == [3.0 + 1e-5, 4.0 + 1e-5]
-
-
 @pytest.mark.differs(
-    "used-up items whose files are tracked still count, and come back by an update",
-    "retired for good, not counted",
+    "counts used-up items whose files are tracked, and draws them again after an update",
+    "retires them for good",
 )
 def test_used_up_items_whose_files_are_tracked_stay_until_overwritten_but_are_not_drawn(make_advanced):
     buffer = make_advanced(3, max_use=1, enable_track_used_data=True, deepcopy=True)
@@ -349,7 +247,7 @@ def test_stale_items_leave_before_a_sample_even_when_it_is_refused(make_advanced
     assert [item["staleness"] for item in buffer.sample(2, 6)] == [4, 3]
 
 
-@pytest.mark.differs("after refilling, stale items are served", "they are found and removed")
+@pytest.mark.differs("hands out items beyond `max_staleness` if fresher ones lie before them", "never does")
 def test_stale_items_are_found_again_after_all_were_removed_and_new_ones_pushed(make_advanced):
     buffer = make_advanced(4, max_staleness=5)
     buffer.push([{"collect_iter": 0}] * 4, 0)
@@ -359,15 +257,6 @@ def test_stale_items_are_found_again_after_all_were_removed_and_new_ones_pushed(
     batch = buffer.sample(1, 15)
     assert batch[0]["staleness"] == 0 and buffer.count() == 1
     assert_consistent(buffer)
-
-
-def test_the_search_for_stale_items_passes_over_empty_slots(make_advanced):
-    buffer = make_advanced(8, max_staleness=5)
-    buffer.push([{"collect_iter": i} for i in (0, 0, 0, 9)], 0)
-    buffer._data[1] = None
-    buffer._valid_count -= 1
-    assert [item["collect_iter"] for item in buffer.sample(1, 9)] == [9]
-    assert (buffer.count(), buffer._head) == (1, 3)
 
 
 def test_a_slot_emptied_by_hand_is_not_drawn_and_not_updated(make_advanced):
@@ -400,28 +289,17 @@ def test_clear_keeps_push_count_ids_and_beta(make_advanced):
 # ---- update
 
 
-@pytest.mark.differs("the log of a skipped priority update prints wrong fields", "it names the ids")
-def test_update_sets_priorities_by_id_and_skips_items_overwritten_since(make_advanced, caplog):
+def test_update_sets_priorities_by_id_and_skips_items_overwritten_since(make_advanced):
     buffer = make_advanced(8)
     buffer.push(items(0, 8), 0)
     info = info_of([buffer._data[slot] for slot in (1, 4, 6)], [20.0, 2.0, 3.0])
     buffer.push(items(8, 10), 0)
-    buffer._logger.setLevel(logging.DEBUG)
     buffer.update(info)
     assert [buffer._data[slot]["priority"] for slot in (1, 4, 6)] == [1.0, 2.0 + 1e-5, 3.0 + 1e-5]
     assert buffer._max_priority == 3.0
-    assert "demo_1" in Path("exp/log/demo/demo_logger.txt").read_text()
     assert_consistent(buffer)
 
 
-def test_of_repeated_items_in_an_update_the_last_priority_counts(make_advanced):
-    buffer = make_advanced(4)
-    buffer.push(items(0, 1), 0)
-    buffer.update(info_of([buffer._data[0]] * 2, [9.0, 2.0]))
-    assert buffer._data[0]["priority"] == 2.0 + 1e-5 and buffer._max_priority == 9.0
-
-
-@pytest.mark.differs("integer priorities and numpy iterations abort sampling", "any number works")
 @pytest.mark.parametrize(
     "priorities",
     [
@@ -468,10 +346,6 @@ def test_an_update_of_uneven_lists_or_foreign_slots_is_refused(make_advanced):
 # ---- the view of items
 
 
-@pytest.mark.differs(
-    "changes of an item of `_data` change the buffer",
-    "it is a copy, with its current metadata; only None can be assigned, and removes an item",
-)
 def test_the_view_shows_copies_of_items_with_their_current_metadata(make_advanced):
     buffer = make_advanced(4)
     buffer.push(items(0, 3), 0)
@@ -490,17 +364,6 @@ def test_the_view_shows_copies_of_items_with_their_current_metadata(make_advance
         buffer._data[1] = {"n": 9}
 
 
-@pytest.mark.parametrize("count", [36, 64, 100])
-def test_the_tree_sums_priority_to_the_power_of_alpha(make_advanced, count):
-    buffer = make_advanced(64)
-    rng = np.random.default_rng(0)
-    for p in rng.random(count):
-        buffer.push({"priority": float(p)}, 0)
-    assert (buffer.alpha, buffer.beta) == (0.6, 0.4)
-    assert buffer._sum_tree.reduce() == pytest.approx(weights(buffer), abs=1e-6)
-    assert buffer._sum_tree.reduce(0, 36) == pytest.approx(weights(buffer, slice(36)), abs=1e-6)
-
-
 # ---- limits, logs, states
 
 
@@ -513,7 +376,6 @@ def test_the_rate_limits_refuse_samples_and_pushes(make_advanced):
     for expected, taken in ((60, 30), (90, 30), (90, 0)):
         assert buffer.push(items(0, 30), 0) == taken
         assert buffer.count() == expected
-    assert "refused to push 30 items" in Path("exp/log/demo/demo_logger.txt").read_text()
 
 
 def test_statistics_are_logged_at_the_first_and_every_nth_sample(make_advanced, tb):
@@ -538,6 +400,16 @@ def test_statistics_are_logged_at_the_first_and_every_nth_sample(make_advanced, 
         "beta",
     }
     assert {tag.split("/")[1] for tag, _, _ in tb.scalars} == names
+
+
+def test_statistics_are_of_the_recent_batches(make_advanced, tb):
+    monitor = {"sampled_data_attr": {"print_freq": 3, "average_range": 2}}
+    buffer = make_advanced(4, tb_logger=tb, monitor=monitor)
+    buffer.push(items(0, 1), -1)
+    for train_iter in range(4):
+        buffer.sample(1, train_iter)
+    last = {tag: value for tag, value, step in tb.scalars if step == 3}
+    assert (last["demo_iter/use_avg"], last["demo_iter/use_max"]) == (3.5, 4)
 
 
 def test_unknown_steps_are_not_logged(make_advanced, tb):
@@ -573,22 +445,7 @@ def test_save_and_load_keep_items_and_priorities(make_advanced):
     assert torch.equal(other._data[0]["obs"], torch.ones(2) * 3)
 
 
-@pytest.mark.parametrize("deepcopy", [False, True])
-def test_a_state_rebuilds_the_buffer_and_its_random_draws(make_advanced, deepcopy):
-    buffer = make_advanced(8, max_use=3)
-    buffer.push(items(0, 11), 0)
-    for _ in range(3):
-        buffer.update(info_of(buffer.sample(4, 0), [0.1, 0.2, 0.3, 9.0]))
-    other = make_advanced(8, max_use=3)
-    other.load_state_dict(buffer.state_dict(), deepcopy=deepcopy)
-    for name in ("_tail", "_head", "_max_priority", "_next_unique_id", "_valid_count", "push_count", "beta"):
-        assert getattr(other, name) == getattr(buffer, name)
-    assert list(other._data) == list(buffer._data)
-    assert np.array_equal(other._sum_tree.value, buffer._sum_tree.value)
-    assert other.sample(3, 4) == buffer.sample(3, 4)
-
-
-@pytest.mark.differs("buffers are saved as pickled objects (hickle)", "as msgpack, which runs no code")
+@pytest.mark.differs("pickles buffers to save them (hickle)", "writes them as msgpack, which runs no code")
 def test_a_state_is_plain_data_that_code_free_files_hold(make_advanced):
     buffer, other = make_advanced(8), make_advanced(8)
     buffer.push([{"obs": torch.zeros(2), "n": i} for i in range(5)], 0)
@@ -598,67 +455,12 @@ def test_a_state_is_plain_data_that_code_free_files_hold(make_advanced):
     assert [item["n"] for item in other.sample(4, 0)] == [item["n"] for item in buffer.sample(4, 0)]
 
 
-def test_a_state_with_data_alone_is_pushed(make_advanced):
-    buffer = make_advanced(8)
-    buffer.load_state_dict({"data": [{"n": 0}, {"n": 1}, {"n": 2}]})
-    assert [item["staleness"] for item in buffer.sample(3, 4)] == [-1, -1, -1]
-    info = {"replay_unique_id": ["demo_0", "demo_2"], "replay_buffer_idx": [0, 2], "priority": [1.33, 1.44]}
-    buffer.update(info)
-    assert [item["priority"] for item in buffer._data[:3]] == [1.33 + 1e-5, 1.0, 1.44 + 1e-5]
+def test_a_state_of_a_buffer_of_another_size_is_refused(make_advanced):
+    with pytest.raises(ValueError, match="a buffer of 4"):
+        make_advanced(4).load_state_dict(make_advanced(8).state_dict())
 
 
-def test_wrong_states_are_refused(make_advanced):
-    buffer = make_advanced(8)
-    with pytest.raises(AssertionError, match="needs the key 'data'"):
-        buffer.load_state_dict({"tail": 0})
-    with pytest.raises(ValueError, match="does not fit a buffer of 4"):
-        make_advanced(4).load_state_dict(buffer.state_dict())
-
-
-@pytest.mark.differs("a buffer's `close` closes a shared TensorBoard writer", "only flushes it")
-def test_close_may_be_repeated_starts_no_thread_and_leaves_a_shared_tb_logger_open(make_advanced, tb):
-    threads = threading.active_count()
-    buffer = make_advanced(4, tb_logger=tb)
-    buffer.start()
-    assert threading.active_count() <= threads
-    buffer.close()
-    buffer.close()
-    assert (tb.flushed, tb.closed) == (1, 0)
-    buffer.push({"n": 0}, 0)
-    assert buffer.count() == 1
-
-
-@pytest.mark.parametrize(
-    "cfg",
-    [
-        {"alpha": 1.1},
-        {"beta": -0.1},
-        {"alpha": float("nan")},
-        {"max_use": 0},
-        {"replay_buffer_size": 0},
-        {"anneal_step": -1},
-        {"thruput_controller": {"sample_min_limit_ratio": 0.5}},
-        {"thruput_controller": {"window_seconds": 0}},
-        {"thruput_controller": {"push_sample_rate_limit": {"min": -1}}},
-        {"thruput_controller": {"push_sample_rate_limit": {"min": 3, "max": 2}}},
-        {"monitor": {"sampled_data_attr": {"print_freq": 0}}},
-    ],
-)
-def test_wrong_configurations_are_refused(cfg):
-    with pytest.raises(ValueError):
-        AdvancedReplayBuffer(cfg, exp_name="exp")
-
-
-def test_a_wrong_alpha_is_also_an_assertion_error():
-    with pytest.raises(AssertionError, match="alpha = 2"):
-        AdvancedReplayBuffer({"alpha": 2}, exp_name="exp")
-    assert issubclass(ConfigError, AssertionError)
-
-
-@pytest.mark.differs(
-    "whether there is enough to sample is checked outside the lock",
-    "check and draw are one critical section",
-)
+@pytest.mark.differs("checks outside of the lock whether there is enough to sample", "checks and draws under one lock")
 def test_samples_updates_and_pushes_from_many_threads_keep_the_books_right(make_advanced):
     buffer = make_advanced(64, max_use=5)
     failures = []
@@ -718,16 +520,6 @@ def test_an_update_takes_the_columns_of_a_sample(make_advanced):
     assert all(item["priority"] == 1.0 for item in other._data)
 
 
-def test_ids_are_a_sequence_of_strings(make_advanced):
-    buffer = make_advanced(4)
-    buffer.push(columns_of(3), 0)
-    ids = buffer.sample(3, 0).table.columns["replay_unique_id"].values()
-    assert ids[1] == "demo_1" and ids[-1] == "demo_2" and ids[1:] == ["demo_1", "demo_2"] and len(ids) == 3
-    assert "demo_0" in ids and pickle.loads(pickle.dumps(ids)) == ["demo_0", "demo_1", "demo_2"] == list(ids)
-    part = buffer.sample(3, 0).table.take(slice(1, None))
-    assert part.columns["replay_unique_id"].items() == ["demo_1", "demo_2"]
-
-
 def test_a_check_is_asked_of_items_in_columns_too(make_advanced):
     buffer = make_advanced(8)
     buffer.check_list.append(lambda item: item["n"] % 2 == 1)
@@ -745,10 +537,6 @@ def test_of_items_that_bring_bookkeeping_the_priority_counts(make_advanced):
     assert set(other._data[0]) == {"n", "replay_unique_id", "replay_buffer_idx", "priority", "use"}
 
 
-@pytest.mark.differs(
-    "the search for items beyond `max_staleness` ends at the first fresh one",
-    "none is handed out, whatever its place",
-)
 @pytest.mark.parametrize("as_list", [False, True])
 def test_no_item_as_old_as_max_staleness_is_handed_out_whatever_its_place(make_advanced, as_list):
     buffer = make_advanced(16, max_staleness=5)
@@ -768,17 +556,6 @@ def test_items_without_an_age_are_never_stale(make_advanced):
     assert {item["n"] for _ in range(20) for item in buffer.sample(2, 50)} == {0, 1}
 
 
-def test_a_state_replaces_items_weights_and_priorities(make_advanced):
-    buffer, other = make_advanced(8), make_advanced(8)
-    buffer.push([{"n": n, "priority": 1.0} for n in range(3)], 0)
-    other.push([{"n": n, "priority": 1e6} for n in range(8)], 0)
-    other.update(info_of(other.sample(2, 0), [1e7, 1e7]))
-    other.load_state_dict(buffer.state_dict())
-    assert other.count() == 3 and other._max_priority == 1.0
-    assert {item["n"] for _ in range(30) for item in other.sample(3, 0)} == {0, 1, 2}
-    assert_consistent(other)
-
-
 @pytest.mark.parametrize("through_file", [False, True])
 def test_items_that_max_use_retired_are_not_drawn_after_a_round_trip(make_advanced, through_file):
     cfg = {"max_use": 1, "enable_track_used_data": True}
@@ -790,62 +567,6 @@ def test_items_that_max_use_retired_are_not_drawn_after_a_round_trip(make_advanc
     assert other.count() == buffer.count() == 6 - len(used)
     assert [item["priority"] for item in other._data] == [0.0 if n in used else 1.0 for n in range(6)]
     assert {item["n"] for item in other.sample(other.count(), 0)}.isdisjoint(used)
-
-
-@pytest.mark.differs(
-    "the keys of the state of a buffer are its attributes",
-    "items and bookkeeping are columns; states that list items by slot are still read",
-)
-@pytest.mark.parametrize("alpha", [0.6, 0.0])
-def test_a_state_that_lists_its_items_by_slot_is_taken_over(make_advanced, alpha):
-    buffer = make_advanced(4, alpha=alpha)
-    shown = [
-        {"n": 0, "collect_iter": 2, "replay_unique_id": "demo_4", "replay_buffer_idx": 0, "priority": 3.0, "use": 2},
-        {"n": 1, "collect_iter": 3, "replay_unique_id": "demo_5", "replay_buffer_idx": 1, "priority": 0.0, "use": 9},
-        None,
-        {"n": 3, "collect_iter": 1, "replay_unique_id": "demo_3", "replay_buffer_idx": 3, "priority": 1.0, "use": 0},
-    ]
-    state = {"data": shown, "tail": 2, "head": 3, "valid_count": 2, "push_count": 6, "next_unique_id": 6, "beta": 0.5}
-    buffer.load_state_dict({**state, "max_priority": 3.0, "anneal_step": 10})
-    assert list(buffer._data) == shown
-    assert (buffer.count(), buffer.push_count, buffer._head, buffer._next_unique_id, buffer.beta) == (2, 6, 3, 6, 0.5)
-    assert {item["n"]: item["staleness"] for _ in range(20) for item in buffer.sample(2, 5)} == {0: 3, 3: 4}
-
-
-@pytest.mark.differs("`AdvancedReplayBuffer.max_priority` is read by a helper and never exists", "it does")
-def test_an_update_of_good_bad_and_repeated_slots_sets_the_good_ones(make_advanced):
-    buffer = make_advanced(8)
-    buffer.push(items(0, 8), 0)
-    info = info_of(buffer._data, [float(n + 2) for n in range(8)])
-    buffer.push(items(8, 10), 0)
-    buffer._data[4] = None
-    buffer._valid_count -= 1
-    info = {key: values + values[5:6] for key, values in info.items()}
-    info["priority"][-1] = 50.0
-    info["replay_unique_id"][6] = "other_6"
-    buffer.update(info)
-    shown = [None if item is None else item["priority"] for item in buffer._data]
-    assert shown == [1.0, 1.0, 4 + 1e-5, 5 + 1e-5, None, 50 + 1e-5, 1.0, 9 + 1e-5]
-    assert buffer._max_priority == buffer.max_priority == 50.0
-    assert_consistent(buffer)
-
-
-def test_the_throughput_report_counts_each_item_that_left(make_advanced):
-    buffer = make_advanced(6, max_use=2, max_staleness=4)
-    monitor = buffer._periodic_thruput_monitor
-    buffer.push([{"collect_iter": n % 3} for n in range(6)], 0)
-    assert (monitor.push_data_count, monitor.remove_data_count, monitor.valid_count) == (6, 0, 6)
-    buffer.push([{"collect_iter": 3}] * 2, 0)
-    assert (monitor.push_data_count, monitor.remove_data_count, monitor.valid_count) == (8, 2, 6)
-    buffer.sample(2, 4)  # one of iteration 0 is left, and it is too old now
-    assert (monitor.remove_data_count, monitor.valid_count) == (3, 5)
-    while buffer.sample(1, 4) is not None:
-        assert monitor.valid_count == buffer.count() == 8 - monitor.remove_data_count
-    assert (monitor.remove_data_count, monitor.valid_count) == (8, 0)
-    buffer.push([{"collect_iter": 9}] * 9, 0)
-    assert (monitor.push_data_count, monitor.remove_data_count, monitor.valid_count) == (17, 11, 6)
-    buffer.clear()
-    assert (monitor.remove_data_count, monitor.valid_count) == (17, 0)
 
 
 def test_the_view_of_slots_deep_copies_and_compares_as_a_list(make_advanced):

@@ -7,6 +7,7 @@ from easydict import EasyDict
 
 from ding.data.buffer.deque_buffer_wrapper import DequeBufferWrapper
 from ding.data.buffer_interface import IBuffer as DataIBuffer
+from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import BUFFER_REGISTRY
 from ding.worker.replay_buffer import (
@@ -110,6 +111,35 @@ def test_the_default_configuration_of_each_type_creates_it():
         cfg.type = name
         cfg.update(OWN_KEYS.get(name, {}))
         create_buffer(cfg, exp_name="exp").close()
+
+
+@pytest.mark.parametrize(
+    ("name", "cfg"),
+    [
+        ("naive", {"replay_buffer_size": 0}),
+        ("naive", {"replay_buffer_size": 2.5}),
+        ("naive", {"deepcopy": 1}),
+        ("naive", {"periodic_thruput_seconds": 0}),
+        ("sequence", {"episode_length": 0}),
+        ("sequence", {"episode_length": 2.5}),
+        ("deque", {"replay_buffer_size": 0}),
+        ("deque", {"priority_IS_weight": True}),
+        ("deque", {"max_use": 0.5}),
+        ("advanced", {"alpha": 1.1}),
+        ("advanced", {"alpha": float("nan")}),
+        ("advanced", {"beta": -0.1}),
+        ("advanced", {"max_use": 0}),
+        ("advanced", {"replay_buffer_size": 0}),
+        ("advanced", {"anneal_step": -1}),
+        ("advanced", {"thruput_controller": {"sample_min_limit_ratio": 0.5}}),
+        ("advanced", {"thruput_controller": {"window_seconds": 0}}),
+        ("advanced", {"thruput_controller": {"push_sample_rate_limit": {"min": -1}}}),
+        ("advanced", {"monitor": {"sampled_data_attr": {"print_freq": 0}}}),
+    ],
+)
+def test_a_wrong_config_is_refused(name, cfg):
+    with pytest.raises(ConfigError):
+        create_buffer({"type": name, **cfg}, exp_name="exp")
 
 
 def test_an_unknown_type_is_named():

@@ -44,23 +44,14 @@ def test_a_size_above_the_items_there_draws_from_all(make_elastic):
     assert drawn(buffer, 4, rounds=1) == {2, 3, 4, 5}
 
 
-def test_too_few_among_the_newest_give_none_and_a_log_line(make_elastic):
-    buffer = make_elastic(8, name="shrunk", set_buffer_size=lambda envstep: 2)
+def test_too_few_among_the_newest_give_none(make_elastic):
+    buffer = make_elastic(8, set_buffer_size=lambda envstep: 2)
     buffer.push(items(0, 8), 0)
     assert buffer.sample(3, 0) is None
-    assert "holds 2, requested are 3" in Path("exp/log/shrunk/shrunk_logger.txt").read_text()
     assert {item["n"] for item in buffer.sample(50, 0, replace=True)} == {6, 7}
     none = make_elastic(8, name="none", set_buffer_size=lambda envstep: 0)
     none.push(items(0, 8), 0)
     assert none.sample(1, 0, replace=True) is None
-
-
-def test_an_emptied_slot_does_not_count_among_the_newest(make_elastic):
-    buffer = make_elastic(8, set_buffer_size=lambda envstep: 2)
-    buffer.push(items(0, 6), 0)
-    buffer._data[4] = None
-    buffer._valid_count -= 1
-    assert drawn(buffer, 2, rounds=1) == {3, 5}
 
 
 def test_a_sample_range_is_refused(make_elastic):
@@ -78,39 +69,19 @@ def test_the_function_is_required_and_must_be_one():
         ElasticReplayBuffer({"set_buffer_size": 5}, exp_name="exp")
 
 
-@pytest.mark.differs(
-    "a function that gives an elastic buffer a wrong size fails inside numpy at a later sample",
-    "refused at once, the old size stays",
-)
-@pytest.mark.parametrize("size", [-1, None, float("nan"), "4"])
-def test_a_size_that_is_no_number_of_items_is_refused_and_the_old_one_stays(make_elastic, size):
-    buffer = make_elastic(8, set_buffer_size=lambda envstep: size if envstep else 3)
-    buffer.push(items(0, 8), 0)
-    with pytest.raises(
-        ValueError, match=r"set_buffer_size\(7\) = .* is not allowed; it must be a number in \[0, inf\]"
-    ):
-        buffer.update(7)
-    assert drawn(buffer, 3, rounds=1) == {5, 6, 7}
-
-
 def test_update_takes_env_steps_and_nothing_else(make_elastic):
     buffer = make_elastic(8, set_buffer_size=lambda envstep: 2)
     with pytest.raises(TypeError, match="must be the number of env steps so far"):
         buffer.update({"priority": [1.0]})
 
 
-def test_a_state_keeps_the_current_size(make_elastic, make_naive):
+def test_a_state_keeps_the_current_size(make_elastic):
     sizes = lambda envstep: 2 if envstep == 0 else 4  # noqa: E731
     buffer, other = (make_elastic(8, name=name, set_buffer_size=sizes) for name in ("one", "other"))
     buffer.push(items(0, 8), 0)
     buffer.update(1)
     other.load_state_dict(buffer.state_dict())
     assert drawn(other, 4, rounds=1) == {4, 5, 6, 7}
-    naive = make_naive(8)
-    naive.push(items(0, 8), 0)
-    third = make_elastic(8, name="third", set_buffer_size=sizes)
-    third.load_state_dict(naive.state_dict())
-    assert drawn(third, 2, rounds=1) == {6, 7}
 
 
 def test_the_default_configuration():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ding.data.ring import done_flags, ends_episode
 from ding.utils.data.samples import Samples, Table
 from ding.worker.replay_buffer import SequenceReplayBuffer
-from tests.worker.replay_buffer.conftest import FakeTb
+from tests.fakes import FakeWriter
 
 
 class History:
@@ -34,7 +34,7 @@ class History:
 
 
 def make(size: int, episode_length: int | None = None) -> SequenceReplayBuffer:
-    return SequenceReplayBuffer({"replay_buffer_size": size, "episode_length": episode_length}, FakeTb(), "exp")
+    return SequenceReplayBuffer({"replay_buffer_size": size, "episode_length": episode_length}, FakeWriter(), "exp")
 
 
 def put(buffer: SequenceReplayBuffer, dones: list[bool]) -> None:
@@ -85,23 +85,6 @@ def test_an_episode_is_drawn_uniformly_whatever_its_length():
         put(buffer, [i in (9, 99) for i in range(100)])
         windows = buffer.sample(4000, 5, 0, replace=True)
         assert np.mean([window[0]["n"] < 10 for window in windows]) == pytest.approx(0.5, abs=0.03)
-
-
-def test_an_emptied_slot_parts_an_episode_in_two():
-    with make(8) as buffer:
-        put(buffer, [i == 5 for i in range(8)])
-        buffer._data[2] = buffer._data[7] = None
-        slots, starts, lengths = buffer._episodes()
-        assert slots.tolist() == [0, 1, 3, 4, 5, 6]
-        assert list(zip(starts.tolist(), lengths.tolist(), strict=True)) == [(0, 2), (2, 3), (5, 1)]
-
-
-def test_clearing_ends_the_episode_under_way():
-    with make(8, 5) as buffer:
-        put(buffer, [False] * 3)
-        buffer.clear()
-        put(buffer, [False] * 6)
-        assert (buffer._episodes()[2].tolist(), buffer._steps) == ([5, 1], 1)
 
 
 @pytest.mark.parametrize(

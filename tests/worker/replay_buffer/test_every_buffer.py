@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import settings
@@ -15,7 +17,7 @@ from ding.worker.replay_buffer import (
     ElasticReplayBuffer,
     NaiveReplayBuffer,
 )
-from tests.worker.replay_buffer.conftest import FakeTb
+from tests.fakes import FakeWriter
 
 SIZE = 5
 CLASSES = {
@@ -28,7 +30,7 @@ CLASSES = {
 
 def made(name, **cfg):
     own = {"set_buffer_size": lambda envstep: SIZE} if name == "elastic" else {}
-    return CLASSES[name]({"replay_buffer_size": SIZE, **own, **cfg}, FakeTb(), "exp", "twin")
+    return CLASSES[name]({"replay_buffer_size": SIZE, **own, **cfg}, FakeWriter(), "exp", "twin")
 
 
 class Series(RuleBasedStateMachine):
@@ -131,10 +133,26 @@ class Series(RuleBasedStateMachine):
         assert sorted(self.told) == sorted(self.gone) and self.buffer.count() == 0
 
 
+@pytest.mark.guarantees("data")
 @pytest.mark.parametrize("name", CLASSES)
 def test_any_series_of_calls_leaves_what_a_list_would(name):
     own = {"name": name, "keeps_gaps": name == "advanced", "clear_starts_anew": name in ("naive", "elastic")}
     run_state_machine_as_test(type("Own", (Series,), own), settings=settings(max_examples=30, stateful_step_count=20))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_pushes_and_samples_from_many_threads_lose_nothing(name):
+    def work(seed):
+        for n in range(100):
+            buffer.push({"n": n}, 0)
+            batch = buffer.sample(2, 0)
+            assert batch is None or len(batch) == 2
+
+    buffer = made(name)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert (buffer.push_count, buffer.count()) == (400, SIZE)
+    buffer.close()
 
 
 @pytest.mark.parametrize("name", ["naive", "advanced", "elastic"])
@@ -152,6 +170,16 @@ def test_deepcopy_separates_pushed_stored_and_sampled(name):
         item["obs"] += 1
         buffer.sample(1, 0)[0]["obs"] += 1
         assert buffer._data[0]["obs"].item() == 0
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_state_of_another_version_is_refused_and_changes_nothing(name):
+    buffer = made(name)
+    buffer.push([{"n": 7}], 0)
+    with pytest.raises(ValueError, match="is of another version"):
+        buffer.load_state_dict({**buffer.state_dict(), "version": 1})
+    assert (buffer.count(), buffer.push_count, buffer.discard(lambda item: item["n"] == 7)) == (1, 1, 1)
+    buffer.close()
 
 
 @pytest.mark.parametrize("name", CLASSES)

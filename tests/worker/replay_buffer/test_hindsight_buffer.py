@@ -11,7 +11,7 @@ import torch
 from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.replay_buffer import HindsightReplayBuffer
-from tests.worker.replay_buffer.conftest import FakeTb
+from tests.fakes import FakeWriter
 
 GOAL = -1.0  # of all episodes, which none reaches
 
@@ -58,7 +58,7 @@ def make():
     made = []
 
     def make(size: int = 64, ends: bool = False, **cfg) -> HindsightReplayBuffer:
-        made.append(HindsightReplayBuffer({"replay_buffer_size": size, **cfg}, FakeTb(), "exp", "her"))
+        made.append(HindsightReplayBuffer({"replay_buffer_size": size, **cfg}, FakeWriter(), "exp", "her"))
         made[-1].goals = Goals(ends)
         return made[-1]
 

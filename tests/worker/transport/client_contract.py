@@ -92,6 +92,7 @@ class ClientContract:
         assert (failed.value.worker, failed.value.task) == ("w", "fail")
         assert failed.value.result == {"message": "why not", "more": [1]}
 
+    @pytest.mark.guarantees("workers")
     def test_an_exception_brings_its_traceback(self, client):
         with pytest.raises(TaskFailed, match="in do_raise") as failed:
             run(client, "raise")

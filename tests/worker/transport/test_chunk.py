@@ -1,5 +1,4 @@
 import json
-import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils import compression_helper
-from ding.utils.compression_helper import get_data_compressor
 from ding.utils.data.samples import Samples
 from ding.utils.msgpack_helper import pack
 from ding.worker.transport.chunk import (
@@ -129,9 +127,9 @@ def of_columns(size, *blocks, **columns):
 
 
 def test_a_wrong_size_is_an_error():
-    with pytest.raises(ValueError, match="1 objects found, expected 2"):
-        decode_chunk(pack(of_columns(2, a=["objects", [1]])), "none")
-    with pytest.raises(ValueError, match="3 found, expected 2"):
+    with pytest.raises(ValueError, match="the columns do not have 2 values"):
+        decode_chunk(pack(of_columns(2, a=["objects", [1], None])), "none")
+    with pytest.raises(ValueError, match="the columns do not have 2 values"):
         decode_chunk(pack(of_columns(2, np.zeros(3), a=["column", "float", False, 0, None])), "none")
 
 
@@ -143,36 +141,24 @@ ROWS = np.zeros(2, np.int64)
     [
         7,
         {"size": 1},
-        of_columns(0, a=["objects", []]),
+        of_columns(0, a=["objects", [], None]),
         of_columns(10**12),
         of_columns(1),
-        of_columns("1", a=["objects", [1]]),
+        of_columns("1", a=["objects", [1], None]),
         of_columns(1, a=["set", [1]]),
         of_columns(1, a=1),
-        of_columns(1, a=["dict", {}]),
-        of_columns(1, a=["list", []]),
         of_columns(1, a=["dict", torch.zeros(2)]),
         of_columns(1, a=["list", np.zeros(2)]),
         of_columns(1, a=["objects", [1, 2]]),
         of_columns(1, 5, a=["column", "float", False, 0, None]),
         of_columns(1, a=["column", "float", False, 0, None]),
-        of_columns(1, np.zeros(1), a=["column", "int", False, 0, None]),
         of_columns(1, np.zeros(1), a=["column", "complex", False, 0, None]),
         of_columns(1, np.array(["a"]), a=["column", "array", False, 0, None]),
         of_columns(1, np.zeros(1), a=["column", "float", True, 0, None]),
-        of_columns(2**40, np.zeros((2**40, 0)), a=["column", "array", False, 0, None]),
-        of_columns(1, np.zeros((1, 2**40, 0)), a=["column", "array", True, 0, None]),
         of_columns(3, np.zeros(1), a=["column", "array", False, 0, ROWS]),
-        of_columns(2, np.zeros(1), a=["column", "array", False, 0, ROWS.astype(float)]),
-        of_columns(2, np.zeros(1), a=["column", "array", False, 0, ROWS.reshape(2, 1)]),
         of_columns(1, a=["objects", {}, None]),
         of_columns(2, a=["objects", ["x"], ROWS + 1]),
         of_columns(2, a=["objects", ["x"], ROWS - 1]),
-        of_columns(1, a=["same", [1]]),
-        of_columns(1, a=["same", np.zeros(1)]),
-        of_columns(-1, a=["same", 1]),
-        of_columns(True, a=["same", 1]),
-        of_columns(2**62, a=["same", 1]),
         of_columns(2, np.zeros(3), a=["column", "array", False, 0, ROWS + 3]),
         of_columns(2, np.zeros(3), a=["column", "array", False, 0, ROWS - 1]),
         of_columns(2, np.zeros(3), a=["column", "array", False, 0, [0, 1]]),
@@ -181,14 +167,6 @@ ROWS = np.zeros(2, np.int64)
 def test_what_is_no_chunk_is_an_error_and_takes_no_memory(chunk):
     with pytest.raises(ValueError, match="not a chunk of samples"):
         decode_chunk(pack(chunk), "none")
-
-
-def test_columns_inside_each_other_without_end_are_an_error():
-    node = ["objects", [1]]
-    for _ in range(40):
-        node = ["dict", {"a": node}]
-    with pytest.raises(ValueError, match="more than 32 dicts and lists are nested"):
-        decode_chunk(pack({"size": 1, "columns": node, "blocks": []}), "none")
 
 
 def test_a_chunk_with_an_impossible_shape_is_an_error():
@@ -221,42 +199,6 @@ def test_a_chunk_with_a_wrong_byte_is_read_or_an_error_of_its_own():
     assert min(outcomes["read"], outcomes["refused"]) > 100
 
 
-def bomb(name):
-    """A chunk of few bytes that announces much."""
-    zeros, count = np.zeros(2**14, np.int8), 2**14
-    many = {
-        "samples without bytes": of_columns(2**20, np.zeros((2**20, 0)), a=["column", "array", False, 0, None]),
-        "a value for many samples": of_columns(2**20, a=["same", 1]),
-        "columns of one value": of_columns(count, zeros, **{f"{i}": ["same", 1] for i in range(1000)}),
-        "columns of one array": of_columns(
-            count, zeros, **{f"{i}": ["column", "array", False, 0, None] for i in range(1000)}
-        ),
-        "rows of one row": of_columns(
-            2**14, np.zeros((1, 2**16), np.int8), a=["column", "array", False, 0, np.zeros(2**14, np.int8)]
-        ),
-        "steps without bytes": of_columns(
-            1000, np.zeros(1000), np.zeros((1000, 10**6, 0)), a=["column", "array", True, 1, None]
-        ),
-    }
-    return get_data_compressor("zlib")(many[name])
-
-
-BOMBS = ("samples without bytes", "a value for many samples", "columns of one value", "columns of one array")
-
-
-@pytest.mark.parametrize("name", [*BOMBS, "rows of one row", "steps without bytes"])
-def test_a_small_file_that_announces_much_takes_no_memory(name):
-    data = bomb(name)
-    assert len(data) < 20_000
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match="not a chunk of samples: .* cannot hold"):
-            decode_chunk(data, "zlib")
-        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
-    finally:
-        tracemalloc.stop()
-
-
 def test_a_chunk_that_there_is_no_memory_for_is_an_error(monkeypatch):
     def no_memory(data):
         raise MemoryError("no room")
@@ -268,14 +210,11 @@ def test_a_chunk_that_there_is_no_memory_for_is_an_error(monkeypatch):
 
 
 @pytest.mark.parametrize("compressor", ["lz4", "zlib"])
-def test_what_expands_too_much_is_not_written_and_not_read(monkeypatch, compressor):
-    samples = [{"x": torch.zeros(10_000)}]
-    data = encode_chunk(samples, compressor)
+def test_what_expands_too_much_is_not_read(monkeypatch, compressor):
+    data = encode_chunk([{"x": torch.zeros(10_000)}], compressor)
     monkeypatch.setattr(compression_helper, "_MAX_EXPANDED", 10_000)
     with pytest.raises(ValueError, match="expands to more than 10000 bytes"):
         decode_chunk(data, compressor)
-    with pytest.raises(ValueError, match="bytes are not allowed; compress at most 10000 at once"):
-        encode_chunk(samples, compressor)
 
 
 # Messages.
@@ -294,7 +233,6 @@ def test_rows_of_a_message_are_not_looked_at_on_their_way():
     passed = from_text(to_text(rows))
     text = to_text(passed)
     assert passed.table is not None and from_text(text) == rows
-    assert len(text) < 400
 
 
 def test_mutable_values_are_not_shared_between_rows():

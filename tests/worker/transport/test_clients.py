@@ -119,15 +119,13 @@ def test_a_client_that_is_not_connected_runs_nothing(connector, server, worker):
 
 def test_a_worker_that_was_closed_takes_no_task(client, server, worker):
     server.close()
-    with pytest.raises(WorkerLost, match="closed|w at .* has not accepted the task echo"):
+    with pytest.raises(WorkerLost, match="closed|w at .* was lost during the task echo"):
         run(client, "echo", value=1)
     assert worker.tasks == []
 
 
-@pytest.mark.differs("a task without a deadline: a worker that hangs hangs the coordinator", "each message has one")
 def test_a_worker_that_does_not_answer_in_time_is_lost(client, worker):
-    # Over HTTP the deadline may pass, on a busy machine, while the worker accepts the task.
-    with pytest.raises(WorkerLost, match="w (at .* )?has not (answered|accepted) the task wait.* (0.02 s|in time)"):
+    with pytest.raises(WorkerLost, match="w (at .* )?has not answered the task wait within 0.02 s"):
         run(client, "wait", SHORT_S)
 
 
@@ -258,10 +256,6 @@ def lost_within(limit_s):
     assert time.monotonic() - begin < limit_s + SLACK_S
 
 
-@pytest.mark.differs(
-    "a peer that takes the connection and says nothing is waited for without limit",
-    "within the time limit that was given, all tries together",
-)
 @pytest.mark.parametrize("kind", ["http"])
 def test_a_peer_that_accepts_and_says_nothing_is_lost_in_time(connector):
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -314,14 +308,15 @@ def test_a_worker_that_refuses_is_lost_at_once(connector):
 @pytest.mark.parametrize("kind", ["http"])
 def test_a_worker_without_a_sign_of_life_is_lost_during_its_task(servers, worker):
     connector = HttpConnector("127.0.0.1", 0)
-    connector._master = Master(
-        "127.0.0.1", 0, heartbeat_tolerance=0.2, heartbeat_check_span=0.1
-    )  # a slave beats every 3 s
+    connector._master = Master("127.0.0.1", 0, heartbeat_tolerance=0.2, heartbeat_check_span=0.1)
     connector.start()
-    client = connector.client("w", "127.0.0.1", servers(worker.serve).port)
+    server = servers(worker.serve)
+    client = connector.client("w", "127.0.0.1", server.port)
     client.connect(DEADLINE_S)
-    with pytest.raises(WorkerLost, match="w was lost during the task wait: .*no sign of life"):
+    server._Slave__desk.poll = lambda order, timeout_s: worker.go.wait(DEADLINE_S) and None  # it does not answer
+    with pytest.raises(WorkerLost, match="w at .* was lost during the task wait: .*no sign of life"):
         run(client, "wait")
+    worker.go.set()
     connector.close()
 
 

@@ -12,10 +12,6 @@ from ding.worker.transport.imports import (
 )
 
 
-@pytest.mark.differs(
-    "an env id of a task, such as `module:Name-v0`, has the worker import that module",
-    "only modules that the worker's own config names, in `import_names` or in env ids of its own",
-)
 @pytest.mark.parametrize(
     "task",
     [
@@ -56,10 +52,6 @@ def test_env_ids_may_name_modules_that_the_workers_own_config_names():
     check_task(task, {"task_import_names": ["good.envs"]})
 
 
-@pytest.mark.differs(
-    "files that a task names are unpickled, and run what they hold",
-    "a task cannot switch that on: only the worker's own config can have `trust_pickle`",
-)
 @pytest.mark.parametrize("task", [{"trust_pickle": True}, {"hook": [{"ext_args": {"trust_pickle": 1}}]}])
 def test_only_the_workers_own_config_can_have_pickles_trusted(task):
     with pytest.raises(PermissionError, match="trust_pickle"):
@@ -102,11 +94,6 @@ HOOKS = [
 ]
 
 
-@pytest.mark.differs(
-    "A task can have a learner load any file.",
-    "What lies in the experiment's folder or under the working directory, and what the worker's own config names "
-    "(`task_load_paths`).",
-)
 @pytest.mark.parametrize("task", HOOKS)
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "/data/exp2/x", 7, ["/etc/passwd"]])
 def test_files_that_a_peer_has_chosen_are_not_loaded(task, path):

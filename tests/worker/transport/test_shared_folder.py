@@ -67,11 +67,6 @@ def bomb(compressor, size):
     return zlib.compress(packed, 9) if compressor == "zlib" else lz4.block.compress(packed)
 
 
-@pytest.mark.differs(
-    "A small file of samples that zlib expands to any size takes all memory.",
-    "It is a bad file: a chunk takes at most `chunk_bytes` (256 MiB), encoded, decompressed, and with all values "
-    "written out.",
-)
 @pytest.mark.parametrize("compressor", ["lz4", "zlib"])
 def test_a_chunk_that_expands_beyond_the_limit_takes_no_more_memory_than_the_limit(reader, folder, compressor):
     data = bomb(compressor, 256 * LIMIT)
@@ -155,7 +150,6 @@ def test_an_array_is_packed_as_assumed_here():
         ("|V8", (1,), b"12345678"),
         ("<m8[0s]", (1,), b"12345678"),
         ("<M8[s/0]", (1,), b"12345678"),
-        ("<U1", (1,), b"\x00\x00\x11\x00"),
         ("nothing", (1,), b"1"),
     ],
 )
@@ -165,11 +159,6 @@ def test_an_array_that_claims_another_size_or_dtype_than_its_bytes_have_is_refus
     assert peak.size_bytes < LIMIT
 
 
-@pytest.mark.differs(
-    "Bools of samples and weights may have bytes other than 0 and 1, with which functions of numpy and torch read "
-    "foreign memory.",
-    "They are 1.",
-)
 def test_bools_that_are_neither_0_nor_1_are_1():
     values = unpack(array_message("|b1", (4,), b"\x00\x02\xff\x01"))
     assert values.view(np.uint8).tolist() == [0, 1, 1, 1] and np.flatnonzero(values).tolist() == [1, 2, 3]
@@ -178,7 +167,6 @@ def test_bools_that_are_neither_0_nor_1_are_1():
     assert unpack(tensor[:-2] + b"\x07\xff").view(torch.uint8).tolist() == [1, 1]
 
 
-@pytest.mark.differs("Tensors of quantized dtypes that are made of bytes crash the process.", "They are refused.")
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_tensors_of_quantized_or_unusual_dtypes_are_refused():
     for name in (name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype)):
@@ -199,6 +187,7 @@ def batch_of(reader, *rows):
     return source, batch, readable
 
 
+@pytest.mark.guarantees("files")
 @pytest.mark.parametrize("cut", [0, 1, 10, -1])
 def test_a_truncated_chunk_is_a_bad_one_and_the_others_are_read(reader, folder, cut):
     data = encode_chunk([{"obs": torch.ones(64), "n": i} for i in range(4)], "lz4")
@@ -281,6 +270,7 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_refused_at_once(reader, po
     assert FolderSampleStore(str(folder)).names() == set()
 
 
+@pytest.mark.guarantees("files")
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "..", ".hidden", "x\0", "x\ny", "", "C:x", "x" * 999])
 def test_no_name_leads_out_of_the_folder(reader, policies, name):
     for call in (reader.sample, lambda row: policies.read(row["data_id"])):
@@ -329,173 +319,12 @@ def test_a_checkpoint_that_vanishes_while_the_folder_is_listed_is_left_out(folde
 # ---- weights
 
 
-def archive(code, records=(), compression=zipfile.ZIP_STORED):
+def archive(code):
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", compression) as target:
+    with zipfile.ZipFile(file, "w") as target:
         target.writestr("archive/data.pkl", code)
-        for name, content in records:
-            target.writestr(f"archive/{name}", content)
+        target.writestr("archive/version", "3\n")
     return file.getvalue()
-
-
-def call(module, name, *sizes):
-    """A pickle that calls a function with integers."""
-    numbers = b"".join(b"\x8a\x09" + size.to_bytes(9, "little", signed=True) for size in sizes)
-    return f"\x80\x02c{module}\n{name}\n(".encode("latin1") + numbers + b"tR."
-
-
-HUGE = 2**40
-EVIL_WEIGHTS = {
-    "a tensor without content": archive(call("torch", "Tensor", HUGE)),
-    "an array without content": archive(call("numpy", "ndarray", HUGE)),
-    "bytes without content": archive(call("builtins", "bytearray", HUGE)),
-    "a storage without content": archive(call("torch.storage", "UntypedStorage", HUGE)),
-    "an array to be filled": archive(
-        b"\x80\x02cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(J\xff\xff\xff\x7ftU\x01btR."
-    ),
-    "compressed records": archive(bytes(10**8), compression=zipfile.ZIP_DEFLATED),
-    "a place in the memo that takes memory": archive(b"\x80\x02Nr\xff\xff\xff\x7f."),
-    "an older format": b"".join([b"\x80\x02", b"N."]),
-    "a structure that is too large": archive(b"\x80\x02" + b"}" * 2**24 + b"."),
-}
-
-
-@pytest.mark.differs(
-    "Weights are unpickled; also `torch.load(weights_only=True)` can be made to allocate any amount, and to return "
-    "memory that was never written.",
-    "Our own reader makes tensors and arrays of bytes that the file has, of at most `policy_bytes` (4 GiB), in a "
-    "third of the time.",
-)
-@pytest.mark.parametrize("what", sorted(set(EVIL_WEIGHTS) - {"a place in the memo that takes memory"}))
-def test_weights_cannot_make_a_reader_allocate_what_the_file_does_not_hold(policies, folder, what):
-    (folder / "policy").write_bytes(EVIL_WEIGHTS[what])
-    with Peak() as peak, pytest.raises((ValueError, pickle.UnpicklingError)):
-        policies.read("policy")
-    assert peak.size_bytes < 20 * LIMIT
-
-
-def often(call):
-    """A pickle of a list of results of the same call."""
-    return b"](" + 1000 * call + b"e."
-
-
-BYTES = b"c_codecs\nencode\nq\x00(X\x00\x00\x01\x00" + 2**16 * b"x" + b"X\x06\x00\x00\x00latin1tq\x01"
-ITEMS = b"".join(b"M" + number.to_bytes(2, "little") + b"N" for number in range(2000))
-ARRAY = (
-    b"Rq\x02cnumpy._core.multiarray\n_reconstruct\nq\x03cnumpy\nndarray\nK\x00\x85N\x87q\x04cnumpy\ndtype\n"
-    b"(X\x02\x00\x00\x00u1\x89\x88tRq\x05(K\x01J\x00\x00\x01\x00\x85h\x05\x89h\x02tq\x06"
-)
-COPIES = {
-    "bytes": BYTES + often(b"h\x00h\x01R"),
-    "bytearrays": BYTES + b"Rq\x02cbuiltins\nbytearray\nq\x03" + often(b"h\x03h\x02\x85R"),
-    "sets": b"cbuiltins\nset\nq\x00](" + ITEMS + b"e\x85q\x01" + often(b"h\x00h\x01R"),
-    "dicts": b"ccollections\nCounter\nq\x00}(" + ITEMS + b"u\x85q\x01" + often(b"h\x00h\x01R"),
-    "arrays": BYTES + ARRAY + often(b"h\x03h\x04Rh\x06b"),
-}
-
-
-def test_a_scalar_of_weights_is_made_of_bytes_which_are_counted(policies, folder):
-    code = b"cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(X\x02\x00\x00\x00S4\x89\x88tRcbuiltins\nbytearray\n"
-    code += b"c_codecs\nencode\n(X\x04\x00\x00\x00abcdX\x06\x00\x00\x00latin1tR\x85RtR."
-    (folder / "policy").write_bytes(archive(b"\x80\x02" + code))
-    with pytest.raises(pickle.UnpicklingError, match="a scalar is made of a bytearray"):
-        policies.read("policy")
-
-
-@pytest.mark.parametrize("kind", COPIES)
-def test_what_weights_hold_once_is_not_copied_again_and_again(policies, folder, kind):
-    (folder / "policy").write_bytes(archive(b"\x80\x02" + COPIES[kind]))
-    with Peak() as peak, pytest.raises(pickle.UnpicklingError, match="the pickle repeats parts of itself too often"):
-        policies.read("policy")
-    assert peak.size_bytes < 200 * os.path.getsize(folder / "policy")
-
-
-def test_a_large_number_in_a_pickle_takes_no_memory(policies, folder):
-    (folder / "policy").write_bytes(EVIL_WEIGHTS["a place in the memo that takes memory"])
-    with Peak() as peak, pytest.raises(ValueError, match="holds a NoneType, not weights"):
-        policies.read("policy")
-    assert peak.size_bytes < LIMIT
-
-
-def saved_tensor(count=4, **changes):
-    """A file of `torch.save` with a tensor of a few values, of which the pickle says something else."""
-    file = io.BytesIO()
-    torch.save({"w": torch.arange(float(count))}, file)
-    with zipfile.ZipFile(file) as source:
-        records = {name.partition("/")[2]: source.read(name) for name in source.namelist()}
-    code = records["data.pkl"]
-    for old, new in changes.values():
-        assert code.count(old) >= 1
-        code = code.replace(old, new, 1)
-    return archive(code, [(name, content) for name, content in records.items() if name != "data.pkl"])
-
-
-# In the pickle: the number of values of the storage (K\x04), and offset, size and stride of the tensor.
-CLAIMS = {
-    "a storage larger than its record": {"storage": (b"K\x04tq\x07Q", b"J\xff\xff\xff\x7ftq\x07Q")},
-    "a tensor beyond its storage": {"size": (b"K\x00K\x04\x85", b"K\x00J\xff\xff\xff\x7f\x85")},
-    "an offset beyond the storage": {"offset": (b"K\x00K\x04\x85", b"J\xff\xff\xff\x7fK\x04\x85")},
-    "a negative offset": {"offset": (b"K\x00K\x04\x85", b"J\xfe\xff\xff\xffK\x04\x85")},
-    "a negative size": {"size": (b"K\x00K\x04\x85", b"K\x00J\xfe\xff\xff\xff\x85")},
-    "a negative stride": {"stride": (b"\x85q\x08K\x01\x85", b"\x85q\x08J\xff\xff\xff\xff\x85")},
-    "a size that is text": {"size": (b"K\x00K\x04\x85", b"K\x00J\x00\x00\x00\x10X\x01\x00\x00\x00a\x86")},
-    "a tensor beyond an empty storage": {"count": 0, "size": (b"K\x00K\x00\x85", b"K\x00J\x00\x00\x01\x00\x85")},
-    "a stride beyond an empty storage": {
-        "count": 0,
-        "stride": (b"K\x00K\x00\x85q\x08K\x01\x85", b"K\x00K\x02\x85q\x08J\x00\x00\x00\x10\x85"),
-    },
-    "an offset beyond an empty storage": {"count": 0, "offset": (b"K\x00K\x00\x85", b"J\x00\x00\x00\x10K\x01\x85")},
-    "another storage": {"key": (b"X\x01\x00\x00\x000", b"X\x01\x00\x00\x001")},
-    "values of a wider type": {"type": (b"FloatStorage", b"DoubleStorage")},
-}
-
-
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_a_tensor_is_never_made_of_memory_that_is_not_in_the_file(policies, folder, claim):
-    (folder / "policy").write_bytes(saved_tensor(**CLAIMS[claim]))
-    with Peak() as peak, pytest.raises((ValueError, pickle.UnpicklingError)):
-        policies.read("policy")
-    assert peak.size_bytes < LIMIT
-
-
-DEEP = b")" + b"\x85" * 2**18  # tuples in each other
-KEY = "a key of more than 32 nested tuples"
-NESTED = {
-    "a key of a dict": (b"}" + DEEP + b"Ns.", KEY),
-    "a member of a set": (b"\x8f(" + DEEP + b"\x90.", KEY),
-    "a set that is made of a list": (b"cbuiltins\nset\n]" + DEEP + b"a\x85R.", KEY),
-    "a mapping that is made of a list": (b"ccollections\nOrderedDict\n]" + DEEP + b"N\x86a\x85R.", "are not a dict"),
-    "the name of a function": (DEEP + b"X\x01\x00\x00\x00x\x93.", "a name is not text"),
-    "the key of a storage": (
-        b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\n" + DEEP + b"X\x03\x00\x00\x00cpuK\x00tQ.",
-        "the key of a storage is not text",
-    ),
-    "arrays of objects in each other": (
-        b"cnumpy._core.multiarray\n_reconstruct\nq\x00cnumpy\nndarray\nK\x00\x85N\x87q\x01cnumpy\ndtype\n"
-        b"(X\x02\x00\x00\x00O8\x89\x88tRq\x02"
-        + b"h\x00h\x01R(K\x01K\x01\x85h\x02\x89]" * 2**18
-        + b"N"
-        + b"atb" * 2**18,
-        "it holds an array of objects within another one",
-    ),
-    "a tuple that is hashed again and again": (
-        b"})" + b"q\x00h\x00\x86" * 25 + b"Ns.",
-        "the pickle repeats parts of itself too often",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", NESTED)
-def test_nesting_in_weights_does_not_end_a_process_or_keep_it_busy(policies, folder, what):
-    code, told = NESTED[what]
-    (folder / "policy").write_bytes(archive(b"\x80\x02" + code))
-    with pytest.raises(pickle.UnpicklingError, match=told):
-        policies.read("policy")
-
-
-def test_without_changes_the_same_file_is_read(policies, folder):
-    (folder / "policy").write_bytes(saved_tensor())
-    assert policies.read("policy").state["w"].tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_a_sparse_file_of_weights_beyond_the_limit_is_not_read(policies, folder):
@@ -507,11 +336,12 @@ def test_a_sparse_file_of_weights_beyond_the_limit_is_not_read(policies, folder)
     assert peak.size_bytes < LIMIT
 
 
+@pytest.mark.guarantees("files")
 @pytest.mark.parametrize("name", ["system", "Popen", "eval"])
 def test_no_function_that_weights_name_is_called(policies, folder, tmp_path, name):
     module = {"system": "os", "Popen": "subprocess", "eval": "builtins"}[name]
     code = f"\x80\x02c{module}\n{name}\n(X\x05\x00\x00\x00touch\x74R.".encode("latin1")
     (folder / "policy").write_bytes(archive(code))
-    with pytest.raises(pickle.UnpicklingError, match=f"it holds a {module}.{name}"):
+    with pytest.raises(pickle.UnpicklingError, match=f"(?i:unsupported) .*{name}"):
         policies.read("policy")
     assert [path.name for path in pathlib.Path(tmp_path).iterdir()] == ["folder"]

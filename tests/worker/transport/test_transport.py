@@ -5,8 +5,8 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError, check_config
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
-from ding.worker.collector.comm import FlaskFileSystemCollector, LocalCollector
-from ding.worker.learner.comm import FlaskFileSystemLearner, LocalLearner
+from ding.worker.collector.comm import FlaskFileSystemCollector, create_comm_collector
+from ding.worker.learner.comm import FlaskFileSystemLearner, create_comm_learner
 from ding.worker.transport.http_transport import HttpConnector, WorkerSlave
 from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer
 from ding.worker.transport.stores import (
@@ -73,7 +73,7 @@ def test_keys_that_contradict_are_refused(given, message):
 
 
 def test_a_comm_learner_of_an_own_type_tells_its_transport():
-    COMM_LEARNER_REGISTRY.register("my_local", type("Mine", (LocalLearner,), {}))
+    COMM_LEARNER_REGISTRY.register("my_local", type("Mine", (FlaskFileSystemLearner,), {"transport": "local"}))
     try:
         assert choose_transport(system("my_local", "local")).name == "local"
         with pytest.raises(
@@ -117,7 +117,7 @@ def test_a_transport_bundles_hub_station_and_stores(
         forget_memory_stores(str(tmp_path / folder))
 
 
-@pytest.mark.parametrize("cls", [FlaskFileSystemCollector, FlaskFileSystemLearner, LocalCollector, LocalLearner])
+@pytest.mark.parametrize("cls", [FlaskFileSystemCollector, FlaskFileSystemLearner])
 def test_comm_workers_differ_in_the_name_of_their_transport_only(tmp_path, monkeypatch, cls):
     monkeypatch.chdir(tmp_path)
     other = type("Other", (cls,), {"transport": "local"})
@@ -126,8 +126,19 @@ def test_comm_workers_differ_in_the_name_of_their_transport_only(tmp_path, monke
         with_local.start()
         client = LocalConnector().client("worker", "", with_local.port)
         client.connect(1.0)
-        assert client.run({"name": "resource"}, 5.0)["batched"]
+        assert client.run({"name": "resource"}, 5.0)["gpu"] == 1
     finally:
         with_local.close()
         for folder in ("data", "policy"):
+            forget_memory_stores(folder)
+
+
+@pytest.mark.parametrize("create", [create_comm_collector, create_comm_learner])
+def test_a_transport_of_ones_own_needs_no_workers_of_its_own(own_transport, create):
+    worker = create(EasyDict(type="pigeons", path_data="own/data", path_policy="own/policy"))
+    try:
+        assert isinstance(worker._transport, own_transport)
+    finally:
+        worker.close()
+        for folder in ("own/data", "own/policy"):
             forget_memory_stores(folder)

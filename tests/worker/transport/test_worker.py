@@ -8,8 +8,8 @@ from easydict import EasyDict
 
 from ding.interaction.base import in_session
 from ding.utils.config_helper import Settings
-from ding.worker.collector.comm import LocalCollector
-from ding.worker.learner.comm import LocalLearner
+from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.transport import comm_worker
 from ding.worker.transport.comm_worker import TaskSlot, worker_thread
 from ding.worker.transport.stores import forget_memory_stores
@@ -119,10 +119,6 @@ def test_a_new_run_waits_for_the_end_of_an_abandoned_one(ended, leave):
     assert ended == ["one", "begin"] and slot.run.ids["task_id"] == "two"
 
 
-@pytest.mark.differs(
-    "a collector that hangs when its coordinator goes keeps the worker from any other task",
-    "the worker takes the next task after `close_timeout_s`",
-)
 def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
     slot = slow_slot(ended, leave, 0.05)
     slot.begin(lambda: work("one"))
@@ -249,12 +245,12 @@ def test_a_thread_minds_how_many_threads_torch_was_told(monkeypatch):
     assert callers == ["work"]
 
 
-@pytest.mark.parametrize("base", [LocalCollector, LocalLearner])
+@pytest.mark.parametrize("base", [CommCollector, CommLearner])
 def test_a_subclass_with_settings_of_its_own_keeps_those_of_its_base(base):
     class Own(base):
         settings = Settings({"own": 3})
 
-    worker = Own(EasyDict(path_data="own/data", path_policy="own/policy"))
+    worker = Own(EasyDict(type="local", path_data="own/data", path_policy="own/policy"))
     try:
         worker.start()
         assert worker._cfg.own == 3 and worker._cfg.data_wait_s == 1.0

@@ -9,7 +9,6 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import of_compiled_config
 from ding.utils.default_helper import derive_seed
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
@@ -18,8 +17,8 @@ from ding.worker.collector.base_parallel_collector import BaseParallelCollector,
 from ding.worker.transport.imports import check_task
 from ding.worker.transport.stores import check_plain_name
 
-# They register the comm collectors of this package.
-_COMM_COLLECTORS = tuple(f"ding.worker.collector.comm.{name}_collector" for name in ("flask_fs", "comm"))
+# It registers the comm collector of this package that has a type of its own.
+_COMM_COLLECTORS = ("ding.worker.collector.comm.flask_fs_collector",)
 
 
 class BaseCommCollector(ABC):
@@ -78,8 +77,7 @@ class BaseCommCollector(ABC):
         name = task_info.get("collector_id", self._collector_uid)
         # A worker that an operator has added is named by its address.
         cfg.log_name = check_plain_name(name.replace(":", "_") if isinstance(name, str) else name)
-        with of_compiled_config():
-            collector = create_parallel_collector(cfg)
+        collector = create_parallel_collector(cfg)
         collector.get_policy_update_info = self.get_policy_update_info
         collector.send_metadata, collector.send_stepdata = self.send_metadata, self.send_stepdata
         return collector
@@ -102,8 +100,10 @@ class BaseCommCollector(ABC):
 def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:
     """Return the comm collector of the type `cfg.type`, after importing `cfg.import_names`.
 
+    The name of a transport is a type, too: that of a `CommCollector` with this transport.
+
     Raises:
-        KeyError: no comm collector is registered under that type.
+        KeyError: no comm collector is registered under that type, and it names no transport.
     """
     collector: BaseCommCollector = comm_collector_class(cfg)(cfg=cfg)
     return collector
@@ -113,7 +113,7 @@ def comm_collector_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the class that `create_comm_collector` calls.
 
     Raises:
-        KeyError: no comm collector is registered under that type.
+        KeyError: see there.
     """
     import_module([*_COMM_COLLECTORS, *cfg.get("import_names", [])])
     cls: Callable[..., Any] = COMM_COLLECTOR_REGISTRY.get(cfg["type"])

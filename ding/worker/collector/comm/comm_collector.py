@@ -1,4 +1,4 @@
-"""The collector workers of parallel training: their base for any transport, and those in one process and on Ray."""
+"""The collector workers of parallel training, for any transport."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ from ding.utils.data.nested import plain
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
-from ding.worker.collector.comm.collector_session import CollectorQueue, CollectorSession, FileSession, ShardSession
+from ding.worker.collector.comm.collector_session import CollectorQueue, CollectorSession
+from ding.worker.transport.chunk import to_text
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
-from ding.worker.transport.transport import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, REPLAY, Handler
+from ding.worker.transport.transport import (
+    COLLECTOR_CLOSE,
+    COLLECTOR_DATA,
+    COLLECTOR_START,
+    QUEUE_SIZE,
+    Handler,
+    transport_name,
+)
 
 
 class CollectorRun(NamedTuple):
@@ -31,28 +39,33 @@ class CollectorRun(NamedTuple):
 class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
     """A collector worker, which runs the collector of one task at a time in a thread.
 
-    Samples and weights go through stores, metadata and infos through a bounded queue. A subclass sets the transport.
-    See also `CommWorker`.
+    Samples and weights go through stores, metadata and infos through a bounded queue. See also `CommWorker`.
 
     Args:
-        cfg: as for `BaseCommCollector`, and `path_data`, `path_policy`, `port`; `queue_size` (4096 samples),
-            `data_interval_s` (0.2), `push_bytes` (16 MiB), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
+        cfg: as for `BaseCommCollector`, and `type`, the name of the transport; `path_data`, `path_policy`, `port`;
+            `queue_size` (4096 samples), `data_interval_s` (0.2), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
             `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
+
+    Example:
+        >>> from easydict import EasyDict
+        >>> from ding.worker.transport.local_transport import LocalConnector
+        >>> worker = CommCollector(EasyDict(type="local", path_data="data", path_policy="policy"))
+        >>> worker.start()
+        >>> client = LocalConnector().client("collector0", "", worker.port)
+        >>> client.connect(timeout_s=1)
+        >>> client.run({"name": "resource"}, timeout_s=1)
+        {'gpu': 1, 'cpu': 20}
+        >>> worker.close()
     """
 
     kind = "collector"
     settings = Settings(
         {
             "queue_size": Setting(4096, integer(1), "Capacity of the queue of samples and infos for the coordinator."),
-            "data_interval_s": Setting(
-                0.2, number(0), "Least seconds between two messages with samples, or with their number."
-            ),
-            "push_bytes": Setting(
-                16 * 2**20, integer(1), "Limit in bytes of the samples on their way to the shards of the replay buffer."
-            ),
+            "data_interval_s": Setting(0.2, number(0), "Least seconds between two messages with samples."),
         },
         WORKER_SETTINGS,
     )
@@ -67,11 +80,10 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         return None if run is None else run.collector
 
     def _open_session(self, task_info: Mapping[str, Any]) -> CollectorSession:
-        queue, limit_s = CollectorQueue(int(self._cfg.queue_size), self._cfg.data_interval_s), self._cfg.data_timeout_s
-        if REPLAY in task_info:
-            shards = self._transport.shards(task_info[REPLAY])
-            return ShardSession(shards, self._policy_store, queue, int(self._cfg.push_bytes), limit_s)
-        return FileSession(self._sample_store, self._policy_store, queue, limit_s)
+        queue_size = int(task_info.get(QUEUE_SIZE, self._cfg.queue_size))
+        queue = CollectorQueue(queue_size, self._cfg.data_interval_s)
+        is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
+        return CollectorSession(self._sample_store, self._policy_store, queue, self._cfg.data_timeout_s, is_evaluation)
 
     def _handlers(self) -> dict[str, Handler]:
         return {
@@ -86,11 +98,13 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
 
     def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()
-        if not task.get("batched"):
+        if self._overrides(CommCollector, "deal_with_collector_data"):
             return {**self.deal_with_collector_data(), **run.ids}
-        rows, infos = run.session.queue.take(self._cfg.data_wait_s)
-        progress = {"progress": run.collector.progress(), "silence_s": run.collector.silence_s}
-        return {**run.session.report(rows), "infos": infos, "error": None, **progress, **run.ids}
+        rows, infos = run.session.take(self._cfg.data_wait_s)
+        silence_s = run.collector.silence_s
+        progress = {**run.collector.progress(), "silence_s": silence_s}
+        own = {"progress": progress, "silence_s": silence_s, "infos": infos, "error": None}
+        return {"samples": to_text(rows), **own, **run.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         report = self.deal_with_collector_close()
@@ -110,10 +124,10 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
 
     def _begin(self, task_info: dict[str, Any]) -> CollectorRun:
         session = self._open_session(task_info)
-        session.is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
         collector = self._create_collector(task_info)
-        for name in self._passing:
-            setattr(collector, name, self._of_task(name, session))
+        # The session of its task, so that a collector that outlives its task cannot affect the next one.
+        for name in ("get_policy_update_info", "send_stepdata", "send_metadata"):
+            setattr(collector, name, getattr(self if self._overrides(CommCollector, name) else session, name))
         thread = worker_thread("collector_start", collector.start, session.queue)
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
         self._session = session
@@ -122,9 +136,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
 
     def deal_with_collector_data(self) -> dict[str, Any]:
         """Return the metadata of the next sample, or the next info; wait until there is one."""
-        return self._session.queue.take_one(self._cfg.data_timeout_s)
-
-    _single = {"deal_with_collector_data": deal_with_collector_data}
+        return self._session.take_one(self._cfg.data_timeout_s)
 
     def deal_with_collector_close(self) -> dict[str, Any]:
         """End the collector, and return its finish info; if none runs, that of the last task.
@@ -157,12 +169,6 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         """Send metadata or an info by the session of the current task; see `CollectorSession`."""
         self._session.send_metadata(metadata)
 
-    _passing = {
-        "get_policy_update_info": get_policy_update_info,
-        "send_stepdata": send_stepdata,
-        "send_metadata": send_metadata,
-    }
-
     def close(self) -> None:
         """End a running task, and take no more; see `CommWorker.close`."""
         try:
@@ -171,39 +177,9 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
             super().close()
 
 
-@COMM_COLLECTOR_REGISTRY.register("local")
-class LocalCollector(CommCollector):
-    """A collector worker for a coordinator in the same process; samples and weights stay in memory.
-
-    Args:
-        cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also
-            `CommCollector`.
-
-    Example:
-        >>> from easydict import EasyDict
-        >>> from ding.worker.transport.local_transport import LocalConnector
-        >>> worker = LocalCollector(EasyDict(path_data="data", path_policy="policy"))
-        >>> worker.start()
-        >>> client = LocalConnector().client("collector0", "", worker.port)
-        >>> client.connect(timeout_s=1)
-        >>> client.run({"name": "resource"}, timeout_s=1)
-        {'gpu': 1, 'cpu': 20, 'batched': True}
-        >>> worker.close()
-    """
-
-    transport = "local"
+def of_transport(name: str) -> type[CommCollector] | None:
+    """Return `CommCollector` for the name of a transport, None for any other."""
+    return CommCollector if transport_name(name) is None else None
 
 
-@COMM_COLLECTOR_REGISTRY.register("ray")
-class RayCollector(CommCollector):
-    """A collector worker in an actor of Ray, see `WorkerActor`.
-
-    Samples go to the shards of the replay buffer, weights come through the object store.
-
-    Args:
-        cfg: `path_data` and `path_policy`; `data_interval_s` is 1.0 by default. See also `CommCollector`.
-    """
-
-    transport = "ray"
-    # Messages have only the number of samples, and a call takes the coordinator and the collector 0.6 ms each.
-    settings = Settings({"data_interval_s": 1.0}, CommCollector.settings)
+COMM_COLLECTOR_REGISTRY.derive = of_transport

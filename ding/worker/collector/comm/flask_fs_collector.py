@@ -62,7 +62,7 @@ class FlaskFileSystemCollector(CommCollector):
         >>> client = connector.client("collector0", "127.0.0.1", worker.port)
         >>> client.connect(timeout_s=5)
         >>> client.run({"name": "resource"}, timeout_s=5)
-        {'gpu': 1, 'cpu': 20, 'batched': True}
+        {'gpu': 1, 'cpu': 20}
         >>> worker.close(), connector.close(), folder.cleanup()
         (None, None, None)
     """

@@ -8,7 +8,6 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import of_compiled_config
 from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import dist_finalize, dist_init
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
@@ -18,8 +17,8 @@ from ding.worker.learner.base_learner import BaseLearner, create_learner
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.imports import check_task
 
-# They register the comm learners of this package.
-_COMM_LEARNERS = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "comm", "ray"))
+# They register the comm learners of this package that have types of their own.
+_COMM_LEARNERS = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "ray"))
 
 
 class BaseCommLearner(ABC):
@@ -81,8 +80,7 @@ class BaseCommLearner(ABC):
         check_task(task_info, self._cfg)
         cfg = EasyDict(task_info["learner_cfg"])
         exp_name = cfg.get("exp_name", "default_experiment")
-        with of_compiled_config():
-            learner = create_learner(cfg, dist_info=[self._rank, self._world_size], exp_name=exp_name)
+        learner = create_learner(cfg, dist_info=[self._rank, self._world_size], exp_name=exp_name)
         try:
             self._equip(learner, task_info)
         except BaseException:
@@ -107,8 +105,10 @@ class BaseCommLearner(ABC):
 def create_comm_learner(cfg: EasyDict) -> BaseCommLearner:
     """Return the comm learner of the type `cfg.type`, after importing `cfg.import_names`.
 
+    The name of a transport is a type, too: that of a `CommLearner` with this transport.
+
     Raises:
-        KeyError: no comm learner is registered under that type.
+        KeyError: no comm learner is registered under that type, and it names no transport.
     """
     learner: BaseCommLearner = comm_learner_class(cfg)(cfg=cfg)
     return learner
@@ -118,7 +118,7 @@ def comm_learner_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the class that `create_comm_learner` calls.
 
     Raises:
-        KeyError: no comm learner is registered under that type.
+        KeyError: see there.
     """
     import_module([*_COMM_LEARNERS, *cfg.get("import_names", [])])
     cls: Callable[..., Any] = COMM_LEARNER_REGISTRY.get(cfg["type"])

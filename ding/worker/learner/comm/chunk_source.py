@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -16,7 +17,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ding.data.column_store import ColumnStore
-from ding.utils.data.dataloader import WorkerPool
 from ding.utils.data.samples import (
     Column,
     Items,
@@ -30,8 +30,6 @@ from ding.utils.data.samples import (
     table_of,
 )
 from ding.utils.segment_tree import IntArray
-from ding.worker.learner.base_learner import BaseLearner
-from ding.worker.learner.comm.learner_session import LearnerQueue, SampleSource
 from ding.worker.transport.chunk import CHUNK_BYTES, DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
 from ding.worker.transport.stores import SampleStore
 
@@ -157,6 +155,12 @@ class ChunkReader:
                     missing[name] = None
         return list(missing)
 
+    def fetch(self, names: Sequence[str]) -> None:
+        """Ask the store for these chunks at once, before each is read."""
+        if names:
+            with contextlib.suppress(OSError, ValueError):  # told by `read`
+                self._store.fetch(names)
+
     def read(self, name: str, compressor: str = "none") -> list[Any]:
         """Read a chunk, which stays cached until the next `trim` at least; return its samples, read-only.
 
@@ -276,8 +280,8 @@ _BAD_FILE = (OSError, ValueError, KeyError, MemoryError)
 _LEAST_PATIENCE_S = 0.1
 
 
-class ChunkSource(SampleSource):
-    """A `SampleSource` that reads the batches whose metadata the coordinator sends.
+class ChunkSource:
+    """The source of the samples of a learner task, which reads the batches whose metadata the coordinator sends.
 
     The readable samples of incomplete batches are collected until they make up a whole batch. So every batch has the
     requested size, and each readable sample is trained on as often as it was drawn. Only one thread may call `load`;
@@ -303,13 +307,11 @@ class ChunkSource(SampleSource):
         self._timeout_s = self._patience_s = timeout_s
         self._has_late = False  # whether a late file has come
         self._left_over: list[Any] = []
-        self._pool = WorkerPool(threads, "learner_reader") if threads > 1 else None
-
-    def start(self, learner: BaseLearner, queue: LearnerQueue) -> None:
-        self.warn = learner.logger.warning
+        self._pool = ThreadPoolExecutor(threads, "learner_reader") if threads > 1 else None
 
     @property
     def losses(self) -> dict[str, int]:
+        """The counts of what could not be trained on so far, by kind."""
         return {"bad_files": len(self.bad_files)}
 
     def load(self, rows: Rows) -> tuple[list[Any] | None, int]:
@@ -354,11 +356,14 @@ class ChunkSource(SampleSource):
         """
         missing, begin_s = self._reader.missing(names), monotonic()
         compressors = dict(zip(names, _compressors(rows), strict=False)) if missing else {}
+        self._reader.fetch(missing)
         jobs = [partial(self._read, name, compressors[name], begin_s) for name in missing]
         try:
-            read = [job() for job in jobs] if self._pool is None else self._pool.run(jobs)
-        except CancelledError:
-            return None
+            read = [job() for job in jobs] if self._pool is None else list(self._pool.map(partial.__call__, jobs))
+        except (CancelledError, RuntimeError):
+            if self._wait(0.0):  # the pool is shut down
+                return None
+            raise
         if self._wait(0.0):  # files that were not read may be readable
             return None
         return {name: error for name, error in zip(missing, read, strict=True) if error is not None}
@@ -415,7 +420,7 @@ class ChunkSource(SampleSource):
         self._left_over.clear()
         self._reader.clear()
         if self._pool is not None:
-            self._pool.close()
+            self._pool.shutdown(cancel_futures=True)
 
 
 def _compressors(rows: Items) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""The learner workers of parallel training: their base for any transport, and the one in the same process."""
+"""The learner workers of parallel training, for any transport."""
 
 from __future__ import annotations
 
@@ -20,25 +20,22 @@ from ding.worker.learner.comm.learner_session import (
     Group,
     LearnerQueue,
     LearnerSession,
-    SampleSource,
     SendLearnInfoHook,
     SendPolicyHook,
     TaskBatches,
 )
 from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
-from ding.worker.learner.comm.shard_source import ShardedReplay, ShardSource
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import CHUNK_BYTES, unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
-from ding.worker.transport.ray.shard import Split
 from ding.worker.transport.stores import name_under
 from ding.worker.transport.transport import (
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
-    REPLAY,
     Handler,
+    transport_name,
 )
 
 _PORT = integer(0, 65535)
@@ -72,17 +69,31 @@ def _ports(value: Any) -> str | None:
 class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     """A learner worker, which runs the learner of one task at a time in a thread.
 
-    The next batches are loaded while the learner trains. A subclass sets the transport. A task with `resume` continues
-    from the state of its last learner. See also `CommWorker`.
+    The next batches are loaded while the learner trains. A task with `resume` continues from the state of its last
+    learner. See also `CommWorker`.
 
     Args:
-        cfg: as for `BaseCommLearner`, and `path_data`, `path_policy`, `port`; `prefetch_batches` (64), `prefetch_s`
-            (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `chunk_bytes` (256 MiB), `pull_bytes` (64 MiB),
-            `send_policy_interval_s` (0.25), `checkpoint_interval_s` (30.0), `max_bad_batches` (100), `rank_timeout_s`
-            (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+        cfg: as for `BaseCommLearner`, and `type`, the name of the transport; `path_data`, `path_policy`, `port`;
+            `prefetch_batches` (64), `prefetch_s` (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `chunk_bytes`
+            (256 MiB), `send_policy_interval_s` (0.25), `max_policy_lag` (32), `checkpoint_interval_s` (30.0),
+            `max_bad_batches` (100), `rank_timeout_s` (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
+            `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
+
+    Example:
+        >>> from easydict import EasyDict
+        >>> from ding.worker.transport.local_transport import LocalConnector
+        >>> learner = CommLearner(EasyDict(type="local", path_data="example/data", path_policy="example/policy"))
+        >>> connector = LocalConnector()
+        >>> learner.start()
+        >>> client = connector.client("learner0", "", learner.port)
+        >>> client.connect(timeout_s=10)
+        >>> client.run({"name": "resource"}, timeout_s=10)
+        {'gpu': 1}
+        >>> connector.close(), learner.close()
+        (None, None)
     """
 
     kind = "learner"
@@ -97,12 +108,12 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             "chunk_bytes": Setting(
                 CHUNK_BYTES, integer(1), "Limit in bytes of a file of samples, also when it is decompressed."
             ),
-            "pull_bytes": Setting(
-                64 * 2**20,
-                integer(1),
-                "Limit in bytes of batches drawn from the shards of the replay buffer and not trained on yet.",
+            "send_policy_interval_s": Setting(
+                0.25, number(0), "Least seconds between two writes of the weights, within `max_policy_lag` iterations."
             ),
-            "send_policy_interval_s": Setting(0.25, number(0), "Least seconds between two writes of the weights."),
+            "max_policy_lag": Setting(
+                32, integer(1), "Iterations after which the weights are written even within `send_policy_interval_s`."
+            ),
             "checkpoint_interval_s": Setting(
                 30.0, number(0), "Seconds between checkpoints to resume from if the learner is lost; 0 for none."
             ),
@@ -142,18 +153,11 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         queue = LearnerQueue(int(cfg.prefetch_batches), cfg.prefetch_s)
         # Ranks that skip a batch would leave the others waiting for their gradients.
         max_bad = int(cfg.max_bad_batches) if self._world_size == 1 else 0
-        return LearnerSession(self._open_source(task_info, queue), self._policy_store, policy_names, queue, max_bad)
-
-    def _open_source(self, task_info: Mapping[str, Any], queue: LearnerQueue) -> SampleSource:
-        cfg = self._cfg
-        if REPLAY in task_info:
-            where = task_info[REPLAY]
-            replay = ShardedReplay(self._transport.shards(where), Split(**where["split"]), cfg.data_timeout_s)
-            return ShardSource(replay, int(cfg.pull_bytes))
         reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
         self._sample_store.limit_bytes = int(cfg.chunk_bytes)
         reader = ChunkReader(self._sample_store, int(cfg.cache_bytes), int(cfg.chunk_bytes))
-        return ChunkSource(reader, cfg.read_timeout_s, queue.wait_closed, reading_threads)
+        source = ChunkSource(reader, cfg.read_timeout_s, queue.wait_closed, reading_threads)
+        return LearnerSession(source, self._policy_store, policy_names, queue, max_bad)
 
     @property
     def _learner(self) -> BaseLearner | None:
@@ -175,19 +179,15 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def _get_data_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.require()
         run.take_normalization(task)
-        if not task.get("batched"):
+        if self._overrides(CommLearner, "deal_with_get_data", "deal_with_learner_learn"):
             return {**self.deal_with_get_data(), **run.ids}
         return self._progress(run)
 
     def _progress(self, run: LearnerRun) -> dict[str, Any]:
         """Wait until the learner wants batches, or has an info; return the number of batches, and the infos."""
-        queue, source = run.session.queue, run.session.source
-        if source.level is None:
-            count = queue.wait_for_capacity(self._cfg.data_wait_s)
-            own = {**_demand(run), "batch_num": count}
-        else:
-            queue.wait_for_infos(self._cfg.data_wait_s)
-            own = {"level": source.level}
+        queue = run.session.queue
+        count = queue.wait_for_capacity(self._cfg.data_wait_s)
+        own = {**_demand(run), "batch_num": count}
         infos, done = queue.take()
         return {**own, "infos": infos, "batches_done": done, "silence_s": queue.silence_s(), **run.ids}
 
@@ -263,8 +263,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
 
     def _connect(self, learner: BaseLearner) -> None:
         session = self._session
-        for name in self._passing:
-            setattr(learner, name, self._of_task(name, session))
+        # The session of its task, so that a learner that outlives its task cannot affect the next one.
+        for name in ("get_data", "send_policy", "send_learn_info"):
+            setattr(learner, name, getattr(self if self._overrides(CommLearner, name) else session, name))
         learner.on_unsaved = session.pass_over_checkpoint
         learner.on_averages = session.add_averages
 
@@ -282,8 +283,6 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         run = self._slot.require()
         info = run.session.queue.learn(data, self._cfg.data_timeout_s)
         return {**run.learner.learn_info, "priority_info": {}, **run.session.losses} if info is None else info
-
-    _single = {"deal_with_get_data": deal_with_get_data, "deal_with_learner_learn": deal_with_learner_learn}
 
     def deal_with_learner_close(self) -> dict[str, Any]:
         """End the learner, if one runs, after its final checkpoint, and return the infos that were not taken yet.
@@ -323,14 +322,13 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         """Queue an info, by the session of the current task; see `LearnerSession`."""
         self._session.send_learn_info(learn_info)
 
-    _passing = {"get_data": get_data, "send_policy": send_policy, "send_learn_info": send_learn_info}
-
     @property
     def hooks4call(self) -> list[LearnerHook]:
         """New hooks, which call `send_policy` and `send_learn_info`."""
         sending = {
             "send_policy_freq": self._send_policy_freq,
             "send_policy_interval_s": self._cfg.send_policy_interval_s,
+            "max_policy_lag": self._cfg.max_policy_lag,
         }
         return [
             SendPolicyHook("send_policy", 100, position="before_run"),
@@ -355,26 +353,9 @@ def _demand(run: LearnerRun) -> dict[str, Any]:
     return {"batch_size": batch_size, "cur_learner_iter": run.learner.last_iter.val}
 
 
-@COMM_LEARNER_REGISTRY.register("local")
-class LocalLearner(CommLearner):
-    """A learner worker for a coordinator in the same process; samples and weights stay in memory.
+def of_transport(name: str) -> type[CommLearner] | None:
+    """Return `CommLearner` for the name of a transport, None for any other."""
+    return CommLearner if transport_name(name) is None else None
 
-    Args:
-        cfg: `port` (0 for any free number); `path_data` and `path_policy`, which name stores in memory. See also
-            `CommLearner`.
 
-    Example:
-        >>> from easydict import EasyDict
-        >>> from ding.worker.transport.local_transport import LocalConnector
-        >>> learner = LocalLearner(EasyDict(path_data="example/data", path_policy="example/policy"))
-        >>> connector = LocalConnector()
-        >>> learner.start()
-        >>> client = connector.client("learner0", "", learner.port)
-        >>> client.connect(timeout_s=10)
-        >>> client.run({"name": "resource"}, timeout_s=10)
-        {'gpu': 1, 'batched': True}
-        >>> connector.close(), learner.close()
-        (None, None)
-    """
-
-    transport = "local"
+COMM_LEARNER_REGISTRY.derive = of_transport

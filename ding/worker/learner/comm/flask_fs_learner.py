@@ -78,7 +78,7 @@ class FlaskFileSystemLearner(CommLearner):
         ...     client.run({"name": "resource"}, timeout_s=10)
         ...     connector.close(), learner.close()
         (None, None)
-        {'gpu': 1, 'batched': True}
+        {'gpu': 1}
         (None, None)
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,20 +16,18 @@ from ding.utils.config_helper import integer, number
 from ding.utils.data.nested import plain
 from ding.worker.learner.base_learner import BaseLearner, LoadedBatches
 from ding.worker.learner.checkpoint import NORMALIZATION, plain_state
+from ding.worker.learner.comm.chunk_source import ChunkSource, Rows
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.comm_worker import WorkerQueue, task_fail
 from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
 
 Info = dict[str, Any]
-Rows = list[dict[str, Any]]
 
 # How many batches to request before the time of a batch is known.
 _FIRST_BATCHES = 8
 # Weight of the newest batch in the running mean of the time of a batch.
 _NEWEST = 0.1
-# Least time between two messages with infos, for a learner that draws its batches itself.
-_INFO_INTERVAL_S = 0.1
 
 
 class LearnerQueue(WorkerQueue):
@@ -65,7 +64,6 @@ class LearnerQueue(WorkerQueue):
         self._given = self._begun = self._loaded = self._dropped = 0
         self._is_loading = self._is_resting = self._is_done = self._is_stopping = False
         self._is_awaited = False  # whether `learn` waits for the next info
-        self._infos_s = -math.inf  # when `wait_for_infos` last returned some
         self._moved_at = monotonic()  # when the learner last began or finished a batch, or got one while it was idle
 
     def wait_for_capacity(self, timeout_s: float) -> int:
@@ -77,32 +75,6 @@ class LearnerQueue(WorkerQueue):
         with self._changed:
             self._wait(lambda: not self._is_done and self._is_time(), timeout_s)
             return 0 if self._is_done else self._wanted()
-
-    def wait_for_need(self, limit: int) -> int:
-        """Wait like `wait_for_capacity`, but with at most `limit` batches in the queue, and return how many to add.
-
-        The number is 0 if no more batches will be needed, as the learner has sent its last info, or has ended.
-        """
-
-        def free() -> tuple[int, int]:
-            target = min(self._target(), limit)
-            return target - len(self._batches), (target + 1) // 2
-
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_over() or self._is_done or free()[0] >= free()[1])
-            return 0 if self._is_over() or self._is_done else free()[0]
-
-    def wait_for_infos(self, timeout_s: float) -> None:
-        """Wait for an info, and then for the least time between two messages, unless it is the last info.
-
-        Raises:
-            TaskFail: as for `wait_for_capacity`.
-        """
-        with self._changed:
-            self._wait(lambda: bool(self._infos), timeout_s)
-            if self._infos:
-                self._wait(lambda: self._is_done, self._infos_s + _INFO_INTERVAL_S - monotonic())
-                self._infos_s = monotonic()
 
     def wait_for_want(self, timeout_s: float) -> None:
         """Wait until no batch is left to be loaded, or the learner has sent its last info.
@@ -284,50 +256,6 @@ class LearnerQueue(WorkerQueue):
         return super()._wait(lambda: (self._is_done and bool(self._infos)) or is_there(), timeout_s)
 
 
-class SampleSource:
-    """The source of the samples of a learner task, which makes batches of the entries of the queue.
-
-    Attributes:
-        error: the last error for which samples were left out.
-        level: number of samples in the buffer if this source draws batches itself; None if the coordinator draws them.
-    """
-
-    error: Exception | None = None
-    level: int | None = None
-
-    def start(self, learner: BaseLearner, queue: LearnerQueue) -> None:
-        """Begin to make batches for this learner."""
-        raise NotImplementedError
-
-    def load(self, entry: list[Any]) -> tuple[list[Any] | None, int]:
-        """Return the batch for an entry of the queue, or None if there is none now, and how many samples were readable.
-
-        Raises:
-            ValueError: the entry is invalid.
-        """
-        return entry, len(entry)
-
-    @property
-    def losses(self) -> dict[str, int]:
-        """The counts of what could not be trained on so far, by kind."""
-        return {}
-
-    def take_priorities(self, info: Info) -> Info:
-        """Take the priorities in an info, unless the coordinator has the buffer; return the info for the coordinator.
-
-        Raises:
-            PriorityError, ValueError: the priorities are not allowed.
-        """
-        return info
-
-    def stop(self) -> None:
-        """End all waits, and release the samples. Further calls do nothing."""
-
-    def close(self) -> None:
-        """Stop, and wait for the threads. Further calls do nothing."""
-        self.stop()
-
-
 # How long to retry writing the first weights of a task, for which collectors wait.
 _FIRST_PATIENCE_S = 60.0
 
@@ -345,7 +273,7 @@ class LearnerSession:
 
     def __init__(
         self,
-        source: SampleSource,
+        source: ChunkSource,
         policies: PolicyStore,
         policy_names: list[str],
         queue: LearnerQueue,
@@ -362,7 +290,7 @@ class LearnerSession:
 
     def attach(self, learner: BaseLearner) -> None:
         """Set the learner, before it starts."""
-        self.source.start(learner, self.queue)
+        self.source.warn = learner.logger.warning
 
     def get_data(self, batch_size: int) -> list[Any]:
         """Return the samples of the next batch, an empty list after `stop`. Batches that cannot be read are skipped.
@@ -446,13 +374,9 @@ class LearnerSession:
         self._averages.append({"train_iter": train_iter, "values": values})
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Queue an info for the coordinator, with `losses` and, if there are any, `averages` added.
-
-        Raises:
-            PriorityError, ValueError: see `SampleSource.take_priorities`.
-        """
+        """Queue an info for the coordinator, with `losses` and, if there are any, `averages` added."""
         averages = {"averages": self._averages} if self._averages else {}
-        self.queue.report({**plain(self.source.take_priorities(learn_info)), **self.losses, **averages})
+        self.queue.report({**plain(learn_info), **self.losses, **averages})
         self._averages = []
 
     def stop(self) -> None:
@@ -467,7 +391,6 @@ class LearnerSession:
         """
         self.stop()
         self._is_closed = True
-        self.source.close()
 
 
 class Group(Protocol):
@@ -535,15 +458,16 @@ class SendPolicyHook(LearnerHook):
     """A hook that sends the weights, `{'model': ..., 'iter': ...}`, on rank 0.
 
     Before and after a run it always sends them. After an iteration it sends them if `send_policy_freq` divides the
-    iteration's number and `send_policy_interval_s` seconds have passed since the last time; otherwise they are delayed
-    until the first later iteration, or until `flush`. Weights that could not be written (`send_policy` returns False)
-    are delayed likewise.
+    iteration's number, and `send_policy_interval_s` seconds or `max_policy_lag` iterations have passed since the last
+    time; otherwise they are delayed until the first later iteration, or until `flush`. Weights that could not be
+    written (`send_policy` returns False) are delayed likewise.
 
     Args:
-        ext_args: may have `send_policy_freq` (1) and `send_policy_interval_s` (0.0).
+        ext_args: may have `send_policy_freq` (1), `send_policy_interval_s` (0.0) and `max_policy_lag` (32).
 
     Raises:
-        ConfigError: `send_policy_freq` is not an integer >= 1, or `send_policy_interval_s` is negative.
+        ConfigError: `send_policy_freq` or `max_policy_lag` is not an integer >= 1, or `send_policy_interval_s` is
+            negative.
         FloatingPointError: on the call, the weights contain NaN; nothing is sent.
     """
 
@@ -551,7 +475,9 @@ class SendPolicyHook(LearnerHook):
         super().__init__(*args, **kwargs)
         self._freq = self._ext_arg(ext_args, "send_policy_freq", 1, integer(1))
         self._interval_s = self._ext_arg(ext_args, "send_policy_interval_s", 0.0, number(0))
+        self._max_lag = self._ext_arg(ext_args, "max_policy_lag", 32, integer(1))
         self._open_s = float("-inf")  # when the next weights may be sent
+        self._open_iter = 0  # the iteration from which on they may be sent earlier
         self._is_due = False
 
     def __call__(self, engine: Any) -> None:
@@ -559,7 +485,8 @@ class SendPolicyHook(LearnerHook):
         if engine.rank != 0:
             return
         self._is_due = self._is_due or self._position != "after_iter" or engine.last_iter.val % self._freq == 0
-        if self._is_due and (self._position != "after_iter" or self.delay_s == 0.0):
+        is_open = self._position != "after_iter" or self.delay_s == 0.0 or engine.last_iter.val >= self._open_iter
+        if self._is_due and is_open:
             self._send(engine)
 
     @property
@@ -585,10 +512,11 @@ class SendPolicyHook(LearnerHook):
         refuse_nan(weights, f"at train_iter {engine.last_iter.val}")
         is_written = engine.send_policy({**weights, "iter": engine.last_iter.val})
         if is_written is False:  # a user's `send_policy` may return None
-            self._open_s = monotonic() + max(self._interval_s, _RETRY_S)
+            self._open_s, self._open_iter = monotonic() + max(self._interval_s, _RETRY_S), sys.maxsize
             engine.logger.error("the weights of iteration %s could not be written", engine.last_iter.val)
             return
         self._is_due, self._open_s = False, monotonic() + self._interval_s
+        self._open_iter = engine.last_iter.val + self._max_lag
         engine.debug(f"{engine.instance_name} sent the weights of iteration {engine.last_iter.val}")
 
 

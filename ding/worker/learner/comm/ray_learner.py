@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 
 from ding.interaction.exception import TaskFail
-from ding.utils.file_helper import file_content
+from ding.utils.data.samples import part_of
+from ding.utils.file_helper import load_file
 from ding.utils.pytorch_ddp_dist_helper import (
     BrokenCollective,
     comm_device,
@@ -29,8 +30,16 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.learner_session import LearnerQueue
 from ding.worker.learner.comm.resume import load_first_checkpoint
+from ding.worker.transport.chunk import pack_batches, unpack_batches
 from ding.worker.transport.comm_worker import task_fail
-from ding.worker.transport.transport import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_START, TaskFailed, WorkerLost
+from ding.worker.transport.transport import (
+    LEARNER_CLOSE,
+    LEARNER_GET_DATA,
+    LEARNER_LEARN,
+    LEARNER_START,
+    TaskFailed,
+    WorkerLost,
+)
 
 if TYPE_CHECKING:
     from ding.worker.adapter.learner_aggregator import LearnerHandle
@@ -47,9 +56,9 @@ _CLOSED = "LearnerClosed"
 class RayLearner(CommLearner):
     """A learner worker in an actor of Ray, see `WorkerActor`.
 
-    Batches come from the shards of the replay buffer, weights go through the object store. Each rank of a learner runs
-    in its own actor. The coordinator sends tasks to rank 0, which forwards them to the other ranks. All ranks begin,
-    train and end together, each on batches that it draws itself. Only rank 0 reports infos; an error or the loss of any
+    Each rank of a learner runs in its own actor. The coordinator sends tasks to rank 0, which forwards them to the
+    other ranks. All ranks begin, train and end together, each on its part of every batch, whose size is that of a rank
+    times the number of ranks. Only rank 0 reports infos, with the priorities of all ranks; an error or the loss of any
     rank counts for the whole learner.
 
     Args:
@@ -61,6 +70,8 @@ class RayLearner(CommLearner):
     transport = "ray"
     _store: Any = None
     _peers: Sequence[LearnerHandle] = ()
+    _done: list[int]
+    _priorities: list[dict[str, Any]]
 
     def _place(self) -> tuple[int, int]:
         return int(self._cfg.get("rank", 0)), int(self._cfg.gpu_num)
@@ -87,12 +98,12 @@ class RayLearner(CommLearner):
         return RankGroup(store, self._rank, self._world_size, self._host, timeout_s)
 
     def serve(self, task: dict[str, Any]) -> Any:
-        if self._is_leading and task.get("name") in (LEARNER_START, LEARNER_GET_DATA, LEARNER_CLOSE):
+        if self._is_leading and task.get("name") in (LEARNER_START, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_CLOSE):
             return self._lead(task)
         return super().serve(task)
 
     def _lead(self, task: dict[str, Any]) -> Any:
-        """Run a task on all ranks at the same time, and return the result of rank 0.
+        """Run a task on all ranks at the same time, and return the result of rank 0 for all of them.
 
         Raises:
             TaskFail: a rank has failed; the result has its traceback.
@@ -101,25 +112,60 @@ class RayLearner(CommLearner):
         name = task["name"]
         if name == LEARNER_START:
             task = self._prepared(task)
-        futures = [handle.run(task, self._cfg.rank_timeout_s) for handle in self._peers]
+        own_task, *others = self._parts(task) if name == LEARNER_LEARN else [task] * self._world_size
+        futures = [
+            handle.run(part, self._cfg.rank_timeout_s) for handle, part in zip(self._peers, others, strict=False)
+        ]
         own_error: Exception | None = None
         try:
-            result = super().serve(task)
+            result = super().serve(own_task)
         except Exception as e:  # raised below, unless another rank has caused it
             own_error = e
         limit_s = _GRACE_S if own_error is not None else self._cfg.rank_timeout_s
         concurrent.futures.wait(futures, limit_s)
         errors = dict(enumerate([own_error, *(_error_of(future, limit_s) for future in futures)]))
         found = _cause({rank: error for rank, error in errors.items() if error is not None})
-        if found is None or (name == LEARNER_CLOSE and own_error is None):
+        if name == LEARNER_CLOSE and own_error is None:
             return result
+        if found is None and name == LEARNER_START:
+            return result
+        if found is None:
+            return self._joined(result, [{} if future.exception() else future.result() for future in futures])
         if name == LEARNER_START:
             self._end_all()
         raise found
 
+    def _parts(self, task: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the task of each rank, with its part of every batch."""
+        batches, tasks = unpack_batches(task), []
+        for rank in range(self._world_size):
+            sizes = [len(batch) // self._world_size for batch in batches]
+            parts = [part_of(batch, rank * size, (rank + 1) * size) for batch, size in zip(batches, sizes, strict=True)]
+            tasks.append({**task, **pack_batches(parts)})
+        return tasks
+
+    def _joined(self, result: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the result of all ranks: a batch is done when all have read it; priorities are those of all."""
+        if "batch_size" in result:
+            result["batch_size"] *= self._world_size
+            result["batch_num"] = min(own["batch_num"] for own in (result, *others) if "batch_num" in own)
+        counts = [own.get("batches_done", 0) for own in (result, *others)]
+        self._done = [done + count for done, count in zip(self._done, counts, strict=True)]
+        result["batches_done"] = min(self._done)
+        self._done = [done - result["batches_done"] for done in self._done]
+        self._priorities += [info["priority_info"] for other in others for info in other.get("infos", ())]
+        if result.get("infos"):
+            last = result["infos"][-1]
+            given = [info for info in (last.get("priority_info"), *self._priorities) if info]
+            last["priority_info"] = {key: [item for info in given for item in info[key]] for key in (given or [{}])[0]}
+            self._priorities = []
+        return result
+
     def _prepared(self, task: dict[str, Any]) -> dict[str, Any]:
         self._connect_peers()
         self._store = open_store(self._host, self._world_size, self._cfg.rank_timeout_s)
+        self._done = [0] * self._world_size  # batches that each rank has read, and others have not
+        self._priorities = []  # of other ranks, to report with the next info
         info = {**task["task_info"], _MEETING: [self._host, self._store.port]}
         return {**task, "task_info": info}
 
@@ -133,7 +179,7 @@ class RayLearner(CommLearner):
         for name, life in self._cfg.peers:
             client = RayWorkerClient(name, life, set())
             client.connect(self._cfg.rank_timeout_s)
-            handles.append(LearnerHandle(name, client, {"batched": True}))
+            handles.append(LearnerHandle(name, client))
         self._peers = handles
 
     def _end_all(self) -> None:
@@ -285,7 +331,7 @@ class RankGroup:
             torch.save({"policy": learner.policy.state_dict(), **_counters(learner)}, file)
             _send_bytes(file.getvalue())
             return
-        state = file_content(_receive_bytes(), "the state of rank 0", trust_pickle)
+        state = load_file(io.BytesIO(_receive_bytes()), "the state of rank 0", trust_pickle)
         learner.policy.load_state_dict(state["policy"])
         learner.last_iter.update(state["last_iter"])
         learner.collector_envstep, learner.trained_before = state["envstep"], state["trained_before"]

@@ -1,1 +1,1 @@
-"""Parallel training on Ray: workers are actors, samples go from collectors to the shards of the replay buffer."""
+"""Parallel training on Ray: workers are actors, and so are those that keep samples and weights."""

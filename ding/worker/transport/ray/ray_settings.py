@@ -7,7 +7,7 @@ from typing import Any
 
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number, one_of
 
-ROLES = ("learner", "collector", "replay")
+ROLES = ("learner", "collector")
 
 _ROLE_SETTINGS = {
     "num_cpus": Setting(NO_DEFAULT, number(0), "CPUs that an actor of this role requests."),
@@ -41,7 +41,6 @@ RAY_SETTINGS = Settings(
         ),
         "learner.num_cpus": 1,
         "collector.num_cpus": 1,
-        "replay.num_cpus": 0,
     },
     Settings({f"{role}.{key}": setting for role in ROLES for key, setting in _ROLE_SETTINGS.items()}),
 )

@@ -48,10 +48,6 @@ def test_the_seed_of_the_worker_replaces_that_of_the_task_and_without_one_the_ta
     assert 5 not in seeds and seeds[0] != seeds[1] and max(seeds) < 2**31
 
 
-@pytest.mark.differs(
-    "a collector that is started again by hand plays the episodes of its first life once more",
-    "it continues with other seeds where the coordinator says that it was",
-)
 def test_a_worker_that_is_started_again_goes_on_with_the_seeds_where_the_coordinator_says_that_it_was():
     def seeds(comm, *numbers):
         tasks = [{"collector_cfg": collector_cfg(), **({} if n is None else {"task_number": n})} for n in numbers]
@@ -64,10 +60,6 @@ def test_a_worker_that_is_started_again_goes_on_with_the_seeds_where_the_coordin
     assert seeds(Own(EasyDict(seed=0)), 0, 1, 0, None) == one_life
 
 
-@pytest.mark.differs(
-    "a parallel run writes a log file for each task, named by a UUID",
-    "a worker has one log for all its tasks",
-)
 def test_the_tasks_of_a_worker_share_a_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     comm = Own(EasyDict())

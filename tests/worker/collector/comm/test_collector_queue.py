@@ -48,6 +48,15 @@ def test_taking_waits_for_a_sample_or_the_end(entry):
     assert rows + infos in ([row(1), info()], [info(), info(True)])
 
 
+def test_an_info_that_fills_the_queue_is_taken_at_once_when_more_wait():
+    queue = CollectorQueue(1)
+    queue.put([info()], 0)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
+    queue.put([row(1)], UNTIL_NOTIFIED_S)
+    assert taking() == ([], [info()])
+    assert queue.take(0) == ([row(1)], [])
+
+
 def test_other_infos_come_when_the_wait_is_over():
     queue = CollectorQueue(10)
     queue.put([info()], 0)

@@ -1,5 +1,6 @@
 """Tasks of two policies that play against each other, over both kinds of transport."""
 
+from ding.worker.transport.chunk import from_text
 from tests.worker.collector.battles import whole
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.marine_fakes import battle_cfg
@@ -68,12 +69,12 @@ def test_new_weights_of_the_one_that_learns_are_taken_up_and_those_of_the_other_
     _, driver = begin(site, queue_size=1)  # so the collector waits for the coordinator at each step
     cfg = {"lengths": (10**6,), "n_sample": 1, "chunk_size": 1, "update_policy_second": 0.001}
     driver.start(flags=(True, False), **cfg)
-    driver.one()
+    driver.ask()
     for path in ("left", "right"):
         site.policies.write(path, weights(9))
-    newest = driver.one()
+    (newest,) = from_text(driver.ask()["samples"])
     while newest["collect_iter"] != 9:
-        newest = driver.one()
+        (newest,) = from_text(driver.ask()["samples"])
     assert newest["policy_iter"] == [9, 3] and newest["player"] == 0
     driver.close()
     assert [policy.collect_mode.log.count("load 9") for policy in POLICIES[-2:]] == [1, 0]

@@ -57,7 +57,6 @@ def test_a_learner_can_read_its_samples(run):
     }
 
 
-@pytest.mark.differs("`NaiveCollector` cannot be closed, so none of its tasks ever finishes", "it can")
 def test_it_can_be_closed_and_reports_what_a_commander_reads(run):
     run("collector_start_task", task_info=INFO)
     report = run("collector_close_task")

@@ -20,9 +20,6 @@ class Driver(sites.Driver):
         return self.run("collector_start_task", task_info=info)
 
     def ask(self) -> dict[str, Any]:
-        return self.run("collector_data_task", batched=True)
-
-    def one(self) -> dict[str, Any]:
         return self.run("collector_data_task")
 
     def close(self) -> dict[str, Any]:

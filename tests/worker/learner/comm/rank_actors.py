@@ -9,13 +9,13 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.pytorch_ddp_dist_helper import BrokenCollective, has_group
+from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.learner_session import LearnerQueue
 from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
-from ding.worker.transport.stores import MemoryPolicyStore
-from ding.worker.transport.transport import REPLAY
+from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
 from tests.worker.learner.comm.test_dqn_learner import policy_cfg
 from tests.worker.learner.comm.workers import task_info
-from tests.worker.transport.ray.doubles import SHARDS, ShardedLearner, with_split
 
 HOST, DEADLINE_S = "127.0.0.1", 30.0
 
@@ -116,8 +116,8 @@ def meet_again():
     return seen
 
 
-class RankedLearner(ShardedLearner):
-    """One of several ranks, each with shards in its own process."""
+class RankedLearner(CommLearner):
+    """One of several ranks, each with samples in its own process."""
 
     def _place(self):
         return place()
@@ -142,25 +142,30 @@ def samples(begin, end):
 
 
 def train_a_dqn(iterations, ranks, resume=False):
-    """Each rank draws all that it has, over and over; returns its weights and a hash of its whole state.
+    """Each rank trains on all that it has, over and over; returns its weights and a hash of its whole state.
 
     The samples are dealt out to the ranks, so together these always train on all of them.
     """
     rank, world_size = place()
     size = 16 // world_size
-    buffer = {"type": "naive", "replay_buffer_size": 64}
-    where = with_split(SHARDS, buffer, samples(rank * size, (rank + 1) * size))
+    MemorySampleStore("data").write("chunk", encode_chunk(samples(rank * size, (rank + 1) * size)))
+    batch = [{"data_id": "chunk", "data_index": index, "compressor": "lz4"} for index in range(size)]
     policy = policy_cfg()
     policy.learn.batch_size, policy.priority, policy.priority_IS_weight = size, False, False
     policy.multi_gpu = world_size > 1
-    cfg = {"path_data": "data", "path_policy": "policy", "multi_gpu": world_size > 1, "gpu_num": world_size}
-    learner = (RankedLearner if ranks > 1 else ShardedLearner)(EasyDict(cfg))
+    cfg = {
+        "type": "local",
+        "path_data": "data",
+        "path_policy": "policy",
+        "multi_gpu": world_size > 1,
+        "gpu_num": world_size,
+    }
+    learner = (RankedLearner if ranks > 1 else CommLearner)(EasyDict(cfg))
     learner.start()
     torch.manual_seed(7 + rank)  # the models begin as copies of rank 0's
-    learner.deal_with_learner_start(
-        {**task_info(policy=policy, learner={"train_iterations": iterations}, resume=resume), REPLAY: where}
-    )
+    learner.deal_with_learner_start(task_info(policy=policy, learner={"train_iterations": iterations}, resume=resume))
     run = learner._slot.require()
+    run.session.queue.put([batch] * iterations)
     run.thread.join(DEADLINE_S)
     assert not run.thread.is_alive()
     infos, _ = run.session.queue.take()

@@ -73,7 +73,7 @@ def make_loader(shelf):
 
     yield make
     for loader in made:
-        loader.close()
+        loader.stop()
 
 
 def loaded(loader, rows):

@@ -9,10 +9,12 @@ from easydict import EasyDict
 from ding.interaction.exception import TaskFail, failure_of
 from ding.utils.pytorch_ddp_dist_helper import BrokenCollective
 from ding.worker.learner.comm.ray_learner import RayLearner
+from ding.worker.transport.chunk import pack_batches, unpack_batches
 from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.transport import (
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
+    LEARNER_LEARN,
     LEARNER_START,
     RESOURCE,
     TaskFailed,
@@ -29,6 +31,7 @@ class Peer:
 
     def run(self, task, timeout_s):
         self.tasks.append(task["name"])
+        self.task = task
         future = Future()
         if isinstance(self.answer, Exception):
             future.set_exception(self.answer)
@@ -50,9 +53,11 @@ def leading(monkeypatch, tmp_path):
         cfg = {**paths, "multi_gpu": True, "gpu_num": 1 + len(others), "rank_timeout_s": rank_timeout_s}
         learner = RayLearner(EasyDict(cfg))
         made.append(learner)
+        learner._done, learner._priorities = [0] * (1 + len(others)), []
         leading.peers = learner._peers = [Peer(answer) for answer in others]
 
         def serve(self, task):
+            learner.own_task = task
             if isinstance(own, Exception):
                 raise own
             return own
@@ -80,9 +85,43 @@ ENDED = TaskFailed("learner0.rank1", "learner_get_data_task", {"message": "ended
 
 
 def test_what_rank_0_answers_counts_and_all_are_asked(leading):
-    learner = leading({"infos": [1]}, {"infos": [2]}, ENDED)
-    assert learner.serve(DATA) == {"infos": [1]}
+    learner = leading({"infos": [{"learner_step": 1}]}, {"infos": [{"learner_step": 2, "priority_info": {}}]}, ENDED)
+    assert learner.serve(DATA) == {"infos": [{"learner_step": 1, "priority_info": {}}], "batches_done": 0}
     assert [peer.tasks for peer in leading.peers] == [[LEARNER_GET_DATA]] * 2
+
+
+def test_a_batch_is_divided_among_the_ranks(leading):
+    learner = leading({"infos": []}, {"infos": []})
+    batches = [[{"data_id": f"{number}{index}"} for index in range(4)] for number in range(2)]
+    learner.serve({"name": LEARNER_LEARN, **pack_batches(batches)})
+    assert [list(batch) for batch in unpack_batches(learner.own_task)] == [batch[:2] for batch in batches]
+    assert [list(batch) for batch in unpack_batches(leading.peers[0].task)] == [batch[2:] for batch in batches]
+
+
+def test_a_demand_is_for_all_ranks_and_no_more_than_each_can_take(leading):
+    own, other = ({"batch_size": 32, "batch_num": number, "infos": []} for number in (5, 3))
+    assert leading(own, other).serve(DATA) == {"batch_size": 64, "batch_num": 3, "infos": [], "batches_done": 0}
+
+
+def test_a_batch_is_done_when_all_ranks_have_read_it(leading):
+    own, other = {"infos": [], "batches_done": 0}, {"infos": [], "batches_done": 0}
+    learner, counts = leading(own, other), []
+    for own["batches_done"], other["batches_done"] in ((2, 0), (1, 2), (0, 3)):
+        counts.append(learner.serve(DATA)["batches_done"])
+    assert counts == [0, 2, 1]
+
+
+def test_priorities_of_all_ranks_are_reported_with_the_infos_of_rank_0(leading):
+    def infos(*names):
+        return [{"priority_info": {"replay_unique_id": [name], "priority": [1.0]}} for name in names]
+
+    own, other = {"infos": []}, {"infos": infos("b")}
+    learner = leading(own, other)
+    assert learner.serve(DATA)["infos"] == []
+    own["infos"], other["infos"] = infos("a", "c"), infos("d")
+    first, last = learner.serve(DATA)["infos"]
+    assert first == infos("a")[0]
+    assert last["priority_info"] == {"replay_unique_id": ["c", "b", "d"], "priority": [1.0, 1.0, 1.0]}
 
 
 def test_only_tasks_of_the_training_are_passed_on(leading):
@@ -127,7 +166,6 @@ def test_rank_0_ends_the_task_whatever_the_others_say(leading):
 def test_the_others_are_disconnected_when_the_coordinator_is_lost(leading):
     learner = leading({"infos": []}, {})
     learner.deal_with_lost_coordinator()
-    assert learner.serve(DATA) == {"infos": []}
     assert leading.peers[0].is_closed and leading.peers[0].tasks == []
 
 

@@ -41,10 +41,6 @@ def test_weights_are_sent_with_the_number_of_the_iteration(learner):
     assert learner.sent == [{"model": {"w": 1.5}, "iter": 0}, {"model": {"w": 1.5}, "iter": 1}]
 
 
-@pytest.mark.differs(
-    "The weights for collectors lack what PPO scales its values with: with `value_norm` their advantages are wrong.",
-    "`value_norm` is written along.",
-)
 def test_what_collectors_need_of_a_policy_besides_its_weights_is_sent_along(learner):
     needed = {"value_norm": {"mean": 2.0}, "log_alpha": 0.5}
     learner.policy.state = {"model": {"w": 1.5}, "optimizer": {}, **needed}
@@ -88,6 +84,13 @@ def test_what_comes_too_soon_is_put_off_to_the_next_iteration_after_the_interval
     learner.register_hook(after_iter(send_policy_freq=2, send_policy_interval_s=1.0))
     for now in (0.0, 0.1, 0.2, 1.5, 1.6, 2.4, 2.6):
         clock[0] = now
+        learner.train([{}, {}])
+    assert sent(learner) == [0, 3, 6]
+
+
+def test_weights_are_sent_after_so_many_iterations_whatever_the_time(learner, clock):
+    learner.register_hook(after_iter(send_policy_interval_s=1.0, max_policy_lag=3))
+    for _ in range(8):
         learner.train([{}, {}])
     assert sent(learner) == [0, 3, 6]
 

@@ -87,21 +87,28 @@ def entry(name: str, index: int, **changes: Any) -> dict[str, Any]:
 class Driver(sites.Driver):
     """What a coordinator says to a learner."""
 
+    # What replies to `learn` have told since the last `infos`.
+    told: tuple[list[dict[str, Any]], int] = ([], 0)
+
     def start(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        self.told = [], 0
         return self.run("learner_start_task", task_info=task_info(*args, **kwargs))
 
     def ask(self) -> dict[str, Any]:
-        return self.run("learner_get_data_task", batched=True)
+        return self.run("learner_get_data_task")
 
     def learn(self, *batches: list[dict[str, Any]]) -> dict[str, Any]:
-        return self.run("learner_learn_task", batched=True, **pack_batches(batches))
+        reply = self.run("learner_learn_task", **pack_batches(batches))
+        infos, done = self.told
+        self.told = infos + reply["infos"], done + reply["batches_done"]
+        return reply
 
     def close(self) -> dict[str, Any]:
         return self.run("learner_close_task")
 
     def infos(self, count: int) -> tuple[list[dict[str, Any]], int]:
-        """So many infos (or up to the last one), and the batches done with them."""
-        infos, done = [], 0
+        """So many infos since the last call (or up to the last one), and the batches done with them."""
+        (infos, done), self.told = self.told, ([], 0)
         while len(infos) < count and not (infos and infos[-1]["learner_done"]):
             reply = self.ask()
             infos += reply["infos"]

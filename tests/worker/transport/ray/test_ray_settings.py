@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from easydict import EasyDict
 
 from ding.config import compile_config_parallel
 from ding.utils.config_helper import ConfigError
@@ -18,11 +17,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[4]
 
 
 def test_the_section_is_complete_and_keeps_what_was_given():
-    section = ray_section({"learner": {"num_gpus": 1}, "address": "auto", "replay": {"memory": 2**30}})
+    section = ray_section({"learner": {"num_gpus": 1}, "address": "auto", "collector": {"memory": 2**30}})
     assert section["address"] == "auto" and section["placement"] is None and section["runtime_env"] == {}
     assert actor_options(section, "learner") == {"num_cpus": 1, "num_gpus": 1}
-    assert actor_options(section, "collector") == {"num_cpus": 1}
-    assert bundle(section, "learner") == {"CPU": 1, "GPU": 1} and bundle(section, "replay") == {"memory": 2**30}
+    assert actor_options(section, "collector") == {"num_cpus": 1, "memory": 2**30}
+    assert bundle(section, "learner") == {"CPU": 1, "GPU": 1} and bundle(section, "collector") == {
+        "CPU": 1,
+        "memory": 2**30,
+    }
 
 
 @pytest.mark.parametrize(
@@ -70,12 +72,3 @@ def test_workers_of_ray_are_actors_that_need_no_addresses():
     transport = get_transport("ray")
     assert transport.launch is Launch.ACTOR
     assert not (transport.needs_addresses or transport.workers_return or transport.has_weight_files)
-
-
-@pytest.mark.parametrize(("given", "interval_s"), [({}, 1.0), ({"data_interval_s": 0.3}, 0.3)])
-def test_collectors_report_once_a_second_by_default(given, interval_s):
-    from ding.worker.collector.comm.comm_collector import RayCollector
-
-    collector = RayCollector(EasyDict(path_data="data", path_policy="policy", **given))
-    assert collector._cfg.data_interval_s == interval_s
-    collector.close()

@@ -8,7 +8,7 @@ import pytest
 import ray
 import torch
 
-from ding.worker.transport.ray.ray_transport import RayPolicyStore, server_name, start_server
+from ding.worker.transport.ray.policy_store import RayPolicyStore, start_weights_server, weights_server_name
 from ding.worker.transport.stores import FolderPolicyStore
 from tests.worker.transport.policy_store_contract import PolicyStoreContract
 from tests.worker.transport.ray.clusters import PATIENCE_S
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 def root(ray_cluster, tmp_path_factory):
     """A folder whose weights an actor keeps; a process takes long to start."""
     folder = str(tmp_path_factory.mktemp("run") / "policy")
-    server = start_server(folder, {})
+    server = start_weights_server(folder, {})
     yield folder
     ray.kill(server)
 
@@ -82,7 +82,7 @@ def test_weights_outlive_their_writer(store, name):
 
 @pytest.mark.slow
 def test_a_server_that_was_killed_has_the_weights_again_and_readers_never_go_back(tmp_path, name):
-    server = start_server(str(tmp_path / "policy"), {})
+    server = start_weights_server(str(tmp_path / "policy"), {})
     store = RayPolicyStore(str(tmp_path / "policy"))
     token = store.write(name, state(5, 5.0))
     os.kill(ray.get(server.pid.remote(), timeout=PATIENCE_S), signal.SIGKILL)
@@ -93,15 +93,15 @@ def test_a_server_that_was_killed_has_the_weights_again_and_readers_never_go_bac
 
 
 def test_without_a_server_the_store_says_so(tmp_path, name):
-    with pytest.raises(OSError, match="this run has no actor for the weights"):
+    with pytest.raises(OSError, match="this run has no actor weights"):
         RayPolicyStore(str(tmp_path / "elsewhere")).read(name)
 
 
 @pytest.mark.slow
 def test_weights_of_two_folders_are_apart(store, name, tmp_path):
-    other = start_server(str(tmp_path / "other"), {})
+    other = start_weights_server(str(tmp_path / "other"), {})
     store.write(name, state(1))
     with pytest.raises(FileNotFoundError):
         RayPolicyStore(str(tmp_path / "other")).read(name)
-    assert server_name(store.root) != server_name(str(tmp_path / "other"))
+    assert weights_server_name(store.root) != weights_server_name(str(tmp_path / "other"))
     ray.kill(other)

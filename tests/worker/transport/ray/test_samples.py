@@ -1,0 +1,110 @@
+"""Samples in an actor of Ray."""
+
+import os
+import signal
+
+import pytest
+import ray
+
+from ding.worker.transport.ray.sample_store import RaySampleStore, start_sample_server
+from ding.worker.transport.ray.store_actor import StoreActor
+from tests.worker.transport.ray.clusters import PATIENCE_S
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+SAMPLES = {f"env_{number}": f"samples {number}".encode() * (number + 1) for number in range(8)}
+
+
+@pytest.fixture(scope="module")
+def root(ray_cluster, tmp_path_factory):
+    """A folder that names the samples of an actor; a process takes long to start."""
+    folder = str(tmp_path_factory.mktemp("run") / "data")
+    server = start_sample_server(folder, {})
+    yield folder
+    ray.kill(server)
+
+
+@pytest.fixture
+def store(root):
+    store = RaySampleStore(root)
+    for name, data in SAMPLES.items():
+        store.write(name, data)
+    store.flush()
+    yield store
+    store.delete(*store.names())
+
+
+def test_every_client_finds_all_samples(store, root):
+    other = RaySampleStore(root)
+    assert {name: other.read(name) for name in SAMPLES} == SAMPLES
+    assert other.names() == SAMPLES.keys() and other.names({"env_3", "env_99"}) == {"env_3"}
+    other.fetch([*SAMPLES, "env_99"])
+    assert {name: other.read(name) for name in reversed(SAMPLES)} == SAMPLES
+    assert other.read("env_5") == SAMPLES["env_5"]  # once more
+
+
+def test_samples_are_readable_after_the_flush_and_only_those_that_were_not_deleted(store, root):
+    other = RaySampleStore(root)
+    for name in ("env_a", "env_b"):
+        store.write(name, b"1")
+    assert other.names() == SAMPLES.keys()
+    store.delete("env_a")
+    store.flush()
+    assert other.names() == {*SAMPLES, "env_b"} and other.read("env_b") == b"1"
+
+
+def test_deleted_samples_are_missing(store, root):
+    store.delete("env_1", "env_2", "env_99")
+    ray.get(store._server.call("delete", []), timeout=PATIENCE_S)  # nobody waits for the first call
+    while "env_1" in store.names():
+        pass
+    assert store.names() == SAMPLES.keys() - {"env_1", "env_2"}
+    with pytest.raises(FileNotFoundError):
+        store.read("env_1")
+
+
+@pytest.mark.parametrize("name", ["../env_1", ".env", "a/b"])
+def test_names_lead_nowhere_else(store, name):
+    for act in (store.read, store.delete, lambda name: store.write(name, b""), lambda name: store.fetch([name])):
+        with pytest.raises(ValueError, match="is not allowed"):
+            act(name)
+
+
+def test_too_large_samples_are_refused(store):
+    store.limit_bytes = 4
+    with pytest.raises(ValueError, match="too large: 18 bytes of 4"):
+        store.read("env_1")
+
+
+def test_a_run_without_an_actor_says_so(tmp_path):
+    with pytest.raises(OSError, match="this run has no actor samples"):
+        RaySampleStore(str(tmp_path)).read("env_1")
+
+
+@pytest.mark.slow
+def test_samples_outlive_their_collector_and_may_be_more_than_the_object_store_holds(root):
+    size, count = 20 * 2**20, 10  # of a store of 150 MiB
+
+    @ray.remote(num_cpus=0)
+    def collect():
+        store = RaySampleStore(root)
+        for number in range(count):
+            store.write(f"env_{number}", bytes([number]) * size)
+            store.flush()
+        return os.getpid()
+
+    os.kill(ray.get(collect.remote(), timeout=PATIENCE_S), signal.SIGKILL)
+    store = RaySampleStore(root)
+    for number in range(count):
+        assert store.read(f"env_{number}") == bytes([number]) * size
+    store.delete(*store.names())
+
+
+@pytest.mark.slow
+def test_an_actor_that_was_killed_comes_back_without_its_samples(store):
+    server: StoreActor = store._server
+    os.kill(server.ask("pid"), signal.SIGKILL)
+    with pytest.raises(FileNotFoundError, match="were deleted, or lost with their actor"):
+        store.read("env_1")
+    store.write("env_1", b"new")
+    store.flush()
+    assert store.names() == {"env_1"} and store.read("env_1") == b"new"
