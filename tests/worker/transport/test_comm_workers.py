@@ -236,9 +236,13 @@ def test_closing_the_worker_ends_a_coordinators_wait_and_the_task(role, site):
     worker, driver = site.pair(data_wait_s=1000)
     role.waiting(driver)
     if role is Learning:
-        driver.ask()  # the next request waits for an info
         driver.learn(*(site.batch(n, n) for n in range(8)))
-    waiting = in_thread(lambda: [driver.ask() for _ in range(9)])
+
+    def ask_on():
+        while True:
+            driver.ask()
+
+    waiting = in_thread(ask_on)
     worker.close()
     assert isinstance(waiting(), (TaskFailed, WorkerLost))
     assert threads_of(role) == []
