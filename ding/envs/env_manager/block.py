@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ding.envs.env.base_env import BaseEnvTimestep
+from ding.utils.data.nested import FLOAT32_MAX
 from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
 from ding.utils.default_helper import make_key_as_identifier, remove_illegal_item
 
@@ -346,6 +347,7 @@ def block_of_list(env_ids: list[int], timesteps: list[Any]) -> BlockStep:
             abnormal.append(len(codes) - 1)
     is_plain = set(map(type, dones)) == _BOOLS
     ends = np.frombuffer(bytearray(dones if is_plain else map(is_done, dones)), np.bool_)
+    any_ends = bool(np.count_nonzero(ends))
     return BlockStep(
         env_ids=env_ids,
         ids=np.array(env_ids, np.int64),
@@ -355,10 +357,23 @@ def block_of_list(env_ids: list[int], timesteps: list[Any]) -> BlockStep:
         infos=infos,
         codes=np.frombuffer(bytearray(codes), np.uint8),
         ends=ends,
-        any_ends=bool(np.count_nonzero(ends)),
+        any_ends=any_ends,
         raw=timesteps,
         abnormal=abnormal,
+        returns=_returns_of(infos, ends) if any_ends else None,
     )
+
+
+def _returns_of(infos: Sequence[Any], ends: BoolArray) -> np.ndarray | None:
+    """Return the returns in the last infos of episodes, by row; None if they are not plain numbers within float32."""
+    returns = np.zeros(len(infos))
+    for row in ends.nonzero()[0].tolist():
+        info = infos[row]
+        value = info.get("eval_episode_return") if type(info) is dict else None
+        if type(value) is not float or not -FLOAT32_MAX <= value <= FLOAT32_MAX:
+            return None
+        returns[row] = value
+    return returns
 
 
 def overrides_dicts(env: Any) -> bool:

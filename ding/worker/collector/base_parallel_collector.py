@@ -24,7 +24,7 @@ from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.worker.collector.actor import env_actions
 from ding.worker.collector.env_round import Batch, PolicyOutput, Steps
-from ding.worker.collector.rollout import CustomManagerBlocks, Rollout, RolloutListener
+from ding.worker.collector.rollout import CustomManagerBlocks, Quota, Rollout, RolloutListener
 
 # How long `close` waits for a round that is under way.
 ROUND_TIMEOUT_S = 10.0
@@ -301,7 +301,7 @@ class CollectorActor:
         self._collector._reset_policy(env_ids)
 
 
-class CollectorRound(RolloutListener, CustomManagerBlocks):
+class CollectorRound(RolloutListener, Quota, CustomManagerBlocks):
     """One round of a collector: the env manager, stepped by `_env_step`, the quota, and the listener of a rollout.
 
     It keeps what the envs returned.

@@ -199,7 +199,7 @@ LOGGED_COUNTS = (
 LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
 
 # The version of the states of collectors; it changes with their content.
-_FORMAT = 4
+_FORMAT = 5
 
 
 class Counter(Protocol):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ding.utils.config_helper import ConfigError, Setting, boolean
 from ding.utils.default_helper import one_time_warning
 from ding.worker.collector.env_round import Ended
-from ding.worker.collector.rollout import RolloutListener
+from ding.worker.collector.rollout import Quota, RolloutListener
 from ding.worker.collector.trajectory import INF
 
 FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are those of DI-engine
@@ -107,15 +106,7 @@ def fragment_settings(
     return length, True
 
 
-@dataclass(frozen=True)
-class SampleQuota:
-    """The quota that steps every ready env until `is_filled`, which is called once a round, returns True."""
-
-    is_filled: Callable[[], bool]
-    choose: None = None
-
-
-class EpisodeQuota(RolloutListener):
+class EpisodeQuota(RolloutListener, Quota):
     """The quota that starts exactly as many episodes as requested, and steps the envs that play them until they end.
 
     An env whose episode ends may start another; an env that breaks off plays its episode anew. Of the envs that are

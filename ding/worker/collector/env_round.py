@@ -36,6 +36,9 @@ from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node
 from ding.utils.log_helper import in_one_line
 
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
+_NOTHING = np.zeros(0, np.float32)
+# The bytes of observations from which on it matters what holds them.
+MANY_BYTES = 1 << 20
 
 
 @dataclass(eq=False)
@@ -146,28 +149,33 @@ class Steps:
         output: the policy's output, see `by_env`; it may hold further envs.
         next_obs: the observations that the envs returned.
         continues: whether what envs showed in mid-episode is what their last steps have returned.
+        seconds: each env's share of the duration of the round.
 
     Attributes:
-        active, returns: as those of `BlockStep`.
-        env_ids, ids: the envs that stepped, as a list and as an array [E].
-        obs, output, next_obs, continues: as given.
+        env_ids, ids, dones, infos, codes, ends, any_ends, active, returns: as those of `BlockStep`.
+        obs, output, next_obs, continues, seconds: as given.
         reward: what the envs returned, as columns.
-        dones: the field `done` of the timesteps: an array [E] of bools, or a list of other values that envs use.
-        infos: the field `info` of the timesteps.
-        codes: what each info says about the end of the episode, see `end_code`.
-        ends: an array [E] of bools: whether the episode of each env has ended.
-        any_ends: whether any episode has ended.
+        record: what a recorder keeps of the steps, see `TrajectoryRecorder.on_round`.
     """
 
+    record: Any = None
+    _player: int | None = None
+
     def __init__(
-        self, step: BlockStep, obs: Batch, output: PolicyOutput, next_obs: Batch, continues: bool = True
+        self,
+        step: BlockStep,
+        obs: Batch,
+        output: PolicyOutput,
+        next_obs: Batch,
+        continues: bool = True,
+        seconds: float = 0.0,
     ) -> None:
         self._step = step
         self.env_ids, self.ids, self.ends, self.any_ends = step.env_ids, step.ids, step.ends, step.any_ends
         self.reward, self.dones, self.infos, self.codes = step.reward, step.dones, step.infos, step.codes
-        self.active = step.active
+        self.active, self.returns = step.active, step.returns
         self.obs, self.output, self.next_obs, self.continues = obs, output, next_obs, continues
-        self._player: int | None = None
+        self.seconds = seconds
 
     @property
     def rewards(self) -> Batch:
@@ -217,6 +225,7 @@ class Steps:
         steps.infos = [self.infos[row] for row in rows]
         dones = self.dones
         steps.dones = dones[rows] if isinstance(dones, np.ndarray) else [dones[row] for row in rows]
+        steps.record = None
         return steps
 
     def begun_by(self, obs: Sequence[Any], outputs: Sequence[Any], rewards: Sequence[Any]) -> Steps:
@@ -247,16 +256,18 @@ class Steps:
 
 
 class Ended(NamedTuple):
-    """The episodes that ended in a round, P of them.
+    """The episodes that ended in one or several rounds, P of them in the order of their ends.
 
     Attributes:
-        last: the step of the round.
-        rows: an array [P] of their rows in it.
+        rounds: the rounds in which episodes ended.
+        at: an array [P] of the numbers of their rounds among these.
+        rows: an array [P] of their rows in these.
         ids, steps, seconds: arrays [P] of their envs, their numbers of steps, and their shares of the duration of the
             rounds that they took part in.
     """
 
-    last: BlockStep
+    rounds: Sequence[Steps]
+    at: IntArray
     rows: IntArray
     ids: IntArray
     steps: IntArray
@@ -271,7 +282,29 @@ class Ended(NamedTuple):
     @property
     def infos(self) -> list[Any]:
         """The infos of their last steps."""
-        return list(map(self.last.infos.__getitem__, self.rows.tolist()))
+        return [self.rounds[at].infos[row] for at, row in zip(self.at.tolist(), self.rows.tolist(), strict=True)]
+
+    @property
+    def returns(self) -> np.ndarray | None:
+        """An array [P] of their returns; None if only the infos have them."""
+        known: list[np.ndarray] = []
+        for steps in self.rounds:
+            if steps.returns is None:
+                return None
+            known.append(steps.returns)
+        return np.concatenate(known).reshape(len(known), -1)[self.at, self.rows]
+
+
+def pairs_of_same(ids: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the places of those with an equal one after them, and of these next ones.
+
+    Example:
+        >>> pairs_of_same(np.array([3, 5, 3, 3]))
+        (array([0, 2]), array([2, 3]))
+    """
+    order = ids.argsort(kind="stable")
+    is_same = ids[order[1:]] == ids[order[:-1]]
+    return order[:-1][is_same], order[1:][is_same]
 
 
 _OF_ALL_PLAYERS = (bool, np.generic, int, float, str, type(None))
@@ -335,18 +368,30 @@ def check_finite(env_ids: Sequence[int], step_of: Callable[[int], int], obs: Nod
         FloatingPointError: an item holds a NaN or an infinity.
     """
     for what, node in (("the observation", obs), ("the reward", reward)):
-        if type(node) is Column and node.kind is Kind.ARRAY:  # the usual case, without further calls
-            data = node.data
-            if data.dtype.kind in "iub":
-                continue
-            if data.dtype == np.float32 and np.count_nonzero(np.isfinite(data)) == data.size:
-                continue
-        for row, path, leaf in () if node is None else _not_finite(node):
+        for row, path, leaf in () if node is None or are_finite([node]) else _not_finite(node):
             env_id = env_ids[row]
             raise FloatingPointError(
                 f"{what}{path} of env {env_id} holds {not_finite_name(leaf)} at step {step_of(env_id)} of its episode: "
                 f"{in_one_line(node_rows(node)[row])}"
             )
+
+
+def are_finite(nodes: Sequence[Node]) -> bool:
+    """Return whether all numbers are finite in float32; False also for nodes that only `check_finite` can judge."""
+    floats = [_NOTHING]
+    for node in nodes:
+        if type(node) is not Column or node.kind is not Kind.ARRAY:
+            return False
+        if node.data.dtype == np.float32:
+            floats.append(node.data.reshape(-1))
+        elif node.data.dtype.kind not in "iub":
+            return False
+    return bool(np.isfinite(np.concatenate(floats)).all())
+
+
+def is_finite_node(node: Node) -> bool:
+    """Return whether `check_finite` would find nothing."""
+    return are_finite([node]) or next(_not_finite(node), None) is None
 
 
 def not_finite_name(leaf: Any) -> str:

@@ -20,7 +20,7 @@ from ding.utils.render_helper import fps
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.base_serial_evaluator import SaveCheckpoint, SerialEvaluator, VectorEvalMonitor
 from ding.worker.collector.env_round import Ended, entry_of
-from ding.worker.collector.rollout import Rollout, RolloutListener
+from ding.worker.collector.rollout import Quota, Rollout, RolloutListener
 from ding.worker.collector.statistics import MAX_EPISODE_STEPS, StepLimit, episode_return, per
 
 
@@ -45,7 +45,7 @@ class EvalRecord:
     success_rate: float | None = None
 
 
-class EpisodeRecorder(RolloutListener):
+class EpisodeRecorder(RolloutListener, Quota):
     """The recorder of an evaluation, which fills a `VectorEvalMonitor`; as a quota it steps envs that lack episodes.
 
     Args:

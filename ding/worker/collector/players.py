@@ -19,7 +19,6 @@ from ding.worker.collector.base_serial_collector import LOGGED_COUNTS, LOGGED_TO
 from ding.worker.collector.collect_limits import (
     FIXED_ROLLOUT,
     EpisodeQuota,
-    SampleQuota,
     checked_n_episode,
     checked_n_sample,
     episode_data,
@@ -27,7 +26,7 @@ from ding.worker.collector.collect_limits import (
 )
 from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entry_of
 from ding.worker.collector.interaction_serial_evaluator import EpisodeEvaluator
-from ding.worker.collector.rollout import RolloutListener
+from ding.worker.collector.rollout import Quota, RolloutListener
 from ding.worker.collector.statistics import STATISTICS
 from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
@@ -140,6 +139,13 @@ class PlayerRecorder(TrajectoryRecorder):
         # By env, the observation, the output and the reward so far of a transition that is not complete.
         self._begun: dict[int, tuple[Any, Any, Any]] = {}
 
+    def on_round(self, steps: Steps) -> None:
+        """Do nothing: the steps of a player are known once they are reported."""
+
+    def on_rounds(self, rounds: Sequence[Steps]) -> None:
+        for steps in rounds:
+            self.on_steps(steps)
+
     def on_steps(self, steps: Steps) -> None:
         own = steps.of_player(self._player, _of_player(steps.output, self._player))
         was_out = self._is_out[own.ids]
@@ -152,7 +158,8 @@ class PlayerRecorder(TrajectoryRecorder):
             complete = self._complete(own)
         for part in complete:
             if part.env_ids:
-                super().on_steps(part)
+                super().on_round(part)
+                super().on_rounds([part])
 
     def _complete(self, own: Steps) -> list[Steps]:
         """Return the steps that are transitions, and those that complete the transition of an earlier step."""
@@ -169,7 +176,7 @@ class PlayerRecorder(TrajectoryRecorder):
         has_begun = np.array([env_id in self._begun for env_id in own.env_ids])
         unused = own.ids[own.ends & ~acted & ~has_begun]
         if unused.size and self._make_samples is not None:  # an episode, also one in which the player never acted
-            self._block.close(unused, self._numbers_of(unused))
+            self._block.close(unused, self._running(unused))
             self._block.split(unused)
             self._make()
         of_earlier = own.of_rows(np.flatnonzero(~acted & is_complete & has_begun))
@@ -194,6 +201,16 @@ class PlayerRecorder(TrajectoryRecorder):
     def clear(self) -> None:
         super().clear()
         self._begun.clear()
+
+
+class PlayersQuota(Quota):
+    """The quota that steps every ready env until each recorder is filled."""
+
+    def __init__(self, recorders: Sequence[TrajectoryRecorder]) -> None:
+        self._recorders = recorders
+
+    def is_filled(self) -> bool:
+        return all(recorder.is_filled() for recorder in self._recorders)
 
 
 class PlayerInfos(RolloutListener):
@@ -374,8 +391,10 @@ class BattleSampleSerialCollector(BattleCollector):
         """
         self._check_prepared()
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
-        quota = SampleQuota(lambda: all(recorder.has(n_sample) for recorder in self._recorders.values()))
-        data = self._gather(quota, train_iter, policy_kwargs)
+        recorders = list(self._recorders.values())
+        for recorder in recorders:
+            recorder.target = n_sample
+        data = self._gather(PlayersQuota(recorders), train_iter, policy_kwargs)
         for player, recorder in self._recorders.items():
             if self._are_on_policy[player]:
                 recorder.clear()  # fragments of this version must not be finished by the next one

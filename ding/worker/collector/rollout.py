@@ -2,48 +2,77 @@
 
 A collector or evaluator is the loop with an actor, which acts, a quota, which selects the envs that step and ends the
 rollout, and listeners, which record. A round is a block: one array of observations, one of actions, one step of all
-envs. Abnormal steps and timing are handled here, once.
+envs. Rounds are kept until the quota wants to know what came of them, usually once a collect; then they are checked and
+reported together. Abnormal steps and timing are handled here, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
 from ding.envs.env_manager.normalization import Normalization
 from ding.torch_utils.thread_count import fitting_count, threads
-from ding.utils.data.samples import IntArray, Node, map_node, node_rows
+from ding.utils.data.samples import IntArray, Node, columns_of, map_node, node_rows
 from ding.utils.object_state import SavedAttributes
 from ding.worker.collector.actor import Actor
-from ding.worker.collector.env_round import Batch, Ended, PolicyOutput, Steps, by_env, check_finite, is_same
+from ding.worker.collector.env_round import (
+    MANY_BYTES,
+    Batch,
+    Ended,
+    PolicyOutput,
+    Steps,
+    are_finite,
+    by_env,
+    check_finite,
+    is_finite_node,
+    is_same,
+    pairs_of_same,
+)
 
 
-class Quota(Protocol):
-    """The interface of quotas, which decide which envs step and when a rollout ends."""
+class Quota:
+    """The interface of quotas, which decide which envs step and when a rollout ends.
+
+    Attributes:
+        choose: returns those of the ready envs that step in a round; for all of them, the very list. None for always
+            all.
+    """
+
+    choose: Callable[[list[int]], list[int]] | None = None
+
+    def is_due(self) -> bool:
+        """Return whether the rounds so far have to be reported, and `is_filled` asked; called between rounds."""
+        return True
 
     def is_filled(self) -> bool:
-        """Return whether the rollout may end; called between rounds."""
-
-    @property
-    def choose(self) -> Callable[[list[int]], list[int]] | None:
-        """Returns those of the ready envs that step in a round; for all of them, the very list. None for always all."""
+        """Return whether the rollout may end."""
+        raise NotImplementedError
 
 
 class RolloutListener(SavedAttributes):
     """The interface of what records a rollout. The methods do nothing here; override those that are needed.
 
-    Its state between two rounds is that of the attributes in `_saved`.
+    Its state between two runs is that of the attributes in `_saved`.
     """
 
+    def on_round(self, steps: Steps) -> None:
+        """Handle the normal steps of a round at once, before they are checked; `on_rounds` follows."""
+
+    def on_rounds(self, rounds: Sequence[Steps]) -> None:
+        """Handle the normal steps of rounds of the same envs: one, unless the quota can wait, see `Quota.is_due`."""
+        for steps in rounds:
+            self.on_steps(steps)
+
     def on_steps(self, steps: Steps) -> None:
-        """Handle the normal steps of a round."""
+        """Handle the normal steps of a round; see `on_rounds`."""
 
     def on_ends(self, ended: Ended) -> None:
-        """Handle the episodes that ended in a round, after every `on_steps` and before the policy is reset."""
+        """Handle the episodes that ended in rounds, after every `on_rounds` and before the policy is reset."""
 
     def on_abnormal(self, env_id: int) -> None:
         """Handle that an env broke off: its running episode is void, and the env has been reset."""
@@ -138,7 +167,7 @@ class Rollout(SavedAttributes):
         info: called with a line of text for each abnormal step.
     """
 
-    _saved = ("_rounds", "_clock", "_begun", "_since", "_episodes", "_listeners")
+    _saved = ("_lengths", "_seconds", "_episodes", "_listeners")
 
     def __init__(
         self,
@@ -158,18 +187,17 @@ class Rollout(SavedAttributes):
         self._last: Batch | None = None
         # Observations and outputs of steps without an answer yet; an asynchronous manager answers in later rounds.
         self._pending: dict[int, tuple[Batch, PolicyOutput]] = {}
-        # The rounds so far, and the shares of an env in their durations. For each env, what these would have been at
-        # the beginning of its running episode if it had taken part in each round since.
+        self._open: list[Steps] = []  # rounds of the same envs that were not reported yet
+        self._most_open = 0  # after which they are, as their arrays take memory; 0 before the first
+        # Of the running episode of each env, the steps, and its share of the duration of the rounds.
         count = env.env_num
         self._every = list(range(count))
-        self._rounds = 0
-        self._clock = 0.0
-        self._begun: IntArray = np.zeros(count, np.int64)
-        self._since = np.zeros(count)
+        self._lengths: IntArray = np.zeros(count, np.int64)
+        self._seconds = np.zeros(count)
         # Of each env, the number of its episode and `DictBlocks.touched`, as of the end of the last run.
         self._episodes: IntArray = np.zeros(count, np.int64)
         self._touched: IntArray = np.zeros(count, np.int64)
-        self._is_acting = False  # whether envs are being stepped, so that an exception leaves a gap
+        self._leaves_gap = False  # whether an exception leaves a gap: between a step of the envs and its record
         self._is_wide = False  # whether all envs are acted in in each round of the run, see `DictBlocks.begin`
         self._use(actor, listeners)
 
@@ -177,11 +205,14 @@ class Rollout(SavedAttributes):
         self.actor = actor
         self._threads = fitting_count(actor.model)
         self._listeners = tuple(listeners)
-        # Only those that override the method.
-        self._of_steps = tuple(
-            each.on_steps for each in listeners if type(each).on_steps is not RolloutListener.on_steps
+        base = RolloutListener  # only those that override a method
+        self._of_round = tuple(each.on_round for each in listeners if type(each).on_round is not base.on_round)
+        self._of_rounds = tuple(
+            each.on_rounds
+            for each in listeners
+            if type(each).on_rounds is not base.on_rounds or type(each).on_steps is not base.on_steps
         )
-        self._of_ends = tuple(each.on_ends for each in listeners if type(each).on_ends is not RolloutListener.on_ends)
+        self._of_ends = tuple(each.on_ends for each in listeners if type(each).on_ends is not base.on_ends)
 
     def replace(self, actor: Actor, listeners: Sequence[RolloutListener]) -> None:
         """Use another actor and listeners: the episodes continue, but for those of envs that have yet to answer."""
@@ -208,6 +239,7 @@ class Rollout(SavedAttributes):
 
     def void(self, env_id: int) -> None:
         """Declare the running episode of this env void."""
+        self._report()
         for listener in self._listeners:
             listener.on_abnormal(env_id)
         self._forget(env_id)
@@ -230,14 +262,14 @@ class Rollout(SavedAttributes):
         """
         if len(state["listeners"]) != len(self._listeners):
             raise ValueError(f"the state is of {len(state['listeners'])} listeners, not of {len(self._listeners)}")
-        if len(state["begun"]) != len(self._begun):
-            raise ValueError(f"the state is of {len(state['begun'])} envs, but there are {len(self._begun)}")
+        if len(state["lengths"]) != len(self._lengths):
+            raise ValueError(f"the state is of {len(state['lengths'])} envs, but there are {len(self._lengths)}")
         self._ready = self._last = None
         self._pending.clear()
         problems = super().load_state_dict(state)
         restarted = {*state["unanswered"], *self._every}
         if isinstance(self._env, DictBlocks):
-            is_other = (self._env.episodes_of(self._every) != self._episodes) & (self._begun < self._rounds)
+            is_other = (self._env.episodes_of(self._every) != self._episodes) & (self._lengths > 0)
             restarted = {*state["unanswered"], *np.flatnonzero(is_other).tolist()}
         for env_id in sorted(restarted):
             self._restarted(env_id)
@@ -269,11 +301,18 @@ class Rollout(SavedAttributes):
         try:
             self._note_others()
             with threads(self._threads):
-                while not quota.is_filled():
+                while True:
+                    if quota.is_due():
+                        self._report()
+                        if quota.is_filled():
+                            break
                     self._round(quota, policy_kwargs, before_act)
         except BaseException:
-            if self._is_acting:
-                self._interrupt()
+            try:
+                self._report()  # an observation that is not finite is why a policy returned what it has
+            finally:
+                if self._leaves_gap:
+                    self._interrupt()
             raise
         finally:
             blocks.end()
@@ -288,7 +327,7 @@ class Rollout(SavedAttributes):
             return
         self._ready = None
         for env_id in np.flatnonzero(is_touched).tolist():
-            if self._step_of(env_id):
+            if self._lengths[env_id]:
                 self._restarted(env_id)
             else:  # its first observation is another one
                 for listener in self._listeners:
@@ -297,7 +336,7 @@ class Rollout(SavedAttributes):
 
     def _interrupt(self) -> None:
         """Handle an exception: the next observations may not follow the last step that was recorded."""
-        self._is_acting = False
+        self._leaves_gap = False
         self._ready = self._last = None
         for listener in self._listeners:
             listener.on_interrupt()
@@ -320,11 +359,11 @@ class Rollout(SavedAttributes):
         if self._normalization is not None:
             self._normalization.gather(acting.obs)
         output, actions = self.actor.act(obs, kwargs)
-        self._is_acting = True
+        self._leaves_gap = True
         step: BlockStep = self._blocks.act(actions, obs.env_ids)
         self._ready = step.ready if chosen is env_ids else None  # else there are others
         self._take_in(step, obs, output, start)
-        self._is_acting = False
+        self._leaves_gap = False
 
     def _first_seen(self, acting: Ready) -> Batch:
         """Return the observations to act on, of which some were not returned by the last step."""
@@ -341,6 +380,7 @@ class Rollout(SavedAttributes):
         return ready
 
     def _restarted(self, env_id: int) -> None:
+        self._report()
         self.actor.reset([env_id])
         for listener in self._listeners:
             listener.on_restart(env_id)
@@ -350,12 +390,12 @@ class Rollout(SavedAttributes):
         """Wait for envs that have yet to answer or that begin an episode, as the quota selects none that is ready."""
         self._ready = None
         if self._pending:
-            self._is_acting = True
+            self._leaves_gap = True
             step: BlockStep = self._blocks.act([], [])
             if not step.env_ids:
                 self._pending.clear()  # another caller has reset these envs
             self._take_in(step, None, {}, start)
-            self._is_acting = False
+            self._leaves_gap = False
             return
         if not self._blocks.wait_another():
             raise RuntimeError(
@@ -372,36 +412,85 @@ class Rollout(SavedAttributes):
             obs = obs.of_envs(step.env_ids)
         if not step.env_ids:
             return
-        check_finite(step.env_ids, lambda env_id: self._step_of(env_id) + 1, step.obs, step.reward)
         self._shown = step.obs
         if self._normalization is not None:
+            check_finite(step.env_ids, lambda env_id: self._step_of(env_id) + 1, step.obs, step.reward)
             step.obs = self._normalization.scaled(step.obs)
             step.reward = self._normalization.scaled_rewards(step.reward, step.ids, step.ends)
+        if self._open and step.env_ids is not self._open[0].env_ids and step.env_ids != self._open[0].env_ids:
+            self._report()
         self._last = next_obs = Batch(step.env_ids, step.obs)
-        steps = Steps(step, obs, output, next_obs, self._blocks.continues)
-        for on_steps in self._of_steps:
-            on_steps(steps)
         seconds = (perf_counter() - start) / len(step.env_ids)
-        self._rounds += 1
-        self._clock += seconds
-        if step.active is not None or len(step.env_ids) < len(self._every):
-            idle = np.ones(len(self._every), np.bool_)  # the round does not count for envs that made no step in it
-            idle[step.ids if step.active is None else step.ids[step.active]] = False
-            self._begun += idle
-            self._since += seconds * idle
-        if step.any_ends:
-            rows = step.ends.nonzero()[0]
-            ids = step.ids[rows]
-            ended = Ended(step, rows, ids, self._rounds - self._begun[ids], self._clock - self._since[ids])
-            for on_ends in self._of_ends:
-                on_ends(ended)
-            if not self.actor.is_stateless:
-                self.actor.reset(ended.env_ids)
-            self._begun[ids], self._since[ids] = self._rounds, self._clock
+        steps = Steps(step, obs, output, next_obs, self._blocks.continues, seconds)
+        for on_round in self._of_round:
+            on_round(steps)
+        self._open.append(steps)
+        if not self._most_open:
+            size = len(step.env_ids) * sum(column.itemsize for column in columns_of(step.obs))
+            self._most_open = max(1, MANY_BYTES // max(size, 1024))
+        resets = step.any_ends and not self.actor.is_stateless
+        if resets or len(self._open) >= self._most_open or (step.any_ends and step.returns is None):
+            self._report()  # the infos of an end are read before the env may write into them again
+        if resets:
+            self.actor.reset(step.ids[step.ends].tolist())
+
+    def _report(self) -> None:
+        """Check the rounds that were kept, and report them to the listeners.
+
+        Raises:
+            FloatingPointError: an env returned NaN or an infinity; only the rounds before that are reported.
+        """
+        rounds, self._open = self._open, []
+        if not rounds:
+            return
+        count = len(rounds)
+        if not are_finite([node for steps in rounds for node in (steps.next_obs.node, steps.reward)]):
+            is_wrong = [not (is_finite_node(steps.next_obs.node) and is_finite_node(steps.reward)) for steps in rounds]
+            count = is_wrong.index(True) if True in is_wrong else count
+        before, self._leaves_gap = self._leaves_gap, True
+        if count:
+            for on_rounds in self._of_rounds:
+                on_rounds(rounds[:count])
+            ended = self._count(rounds[:count])
+            if ended is not None:
+                for on_ends in self._of_ends:
+                    on_ends(ended)
+        if count < len(rounds):
+            wrong, step_of = rounds[count], self._lengths + 1
+            check_finite(wrong.env_ids, step_of.__getitem__, wrong.next_obs.node, wrong.reward)
+        self._leaves_gap = before
+
+    def _count(self, rounds: Sequence[Steps]) -> Ended | None:
+        """Count steps and seconds of T rounds of the same K envs; return the episodes that ended in them, if any."""
+        ids, seconds = rounds[0].ids, np.array([[steps.seconds] for steps in rounds])
+        made = np.ones_like(seconds, np.int64)
+        active = [steps.active for steps in rounds]
+        if np.ndarray in map(type, active):
+            made = np.array([np.ones(len(ids), np.bool_) if mask is None else mask for mask in active])
+        lengths = made.cumsum(axis=0) + self._lengths[ids]  # [T, K], from the beginning of the first episode on
+        seconds = (made * seconds).cumsum(axis=0) + self._seconds[ids]
+        self._lengths[ids], self._seconds[ids] = lengths[-1], seconds[-1]
+        ending = [place for place, steps in enumerate(rounds) if steps.any_ends]
+        if not ending:
+            return None
+        with_ends = [rounds[place] for place in ending]
+        at, rows = np.concatenate([steps.ends for steps in with_ends]).reshape(len(ending), -1).nonzero()
+        places = np.array(ending)[at]
+        earlier, later = pairs_of_same(rows)
+        of_episodes = []
+        for known, so_far in ((self._lengths, lengths[places, rows]), (self._seconds, seconds[places, rows])):
+            own = so_far.copy()
+            own[later] -= so_far[earlier]
+            last = np.zeros(len(ids), so_far.dtype)
+            last[rows] = so_far  # that of the last end of each env
+            known[ids] -= last
+            of_episodes.append(own)
+        return Ended(with_ends, at, rows, ids[rows], *of_episodes)
 
     def _step_of(self, env_id: int) -> int:
         """Return the number of steps of the running episode of an env."""
-        return self._rounds - int(self._begun[env_id])
+        self._report()
+        return int(self._lengths[env_id])
 
     def _answered(
         self, step: BlockStep, obs: Batch | None, output: PolicyOutput
@@ -444,4 +533,4 @@ class Rollout(SavedAttributes):
         self._pending.pop(env_id, None)
         if self._normalization is not None:
             self._normalization.begin_episode(env_id)
-        self._begun[env_id], self._since[env_id] = self._rounds, self._clock
+        self._lengths[env_id], self._seconds[env_id] = 0, 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ding.utils.config_helper import Settings
@@ -11,7 +10,7 @@ from ding.utils.data.samples import part_of
 from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.actor import Actor, SoloActor, StateActor
 from ding.worker.collector.base_serial_collector import SerialCollector
-from ding.worker.collector.collect_limits import FIXED_ROLLOUT, SampleQuota, checked_n_sample, fragment_settings
+from ding.worker.collector.collect_limits import FIXED_ROLLOUT, checked_n_sample, fragment_settings
 from ding.worker.collector.rollout import RolloutListener
 from ding.worker.collector.trajectory import INF, TrajectoryRecorder
 
@@ -118,10 +117,9 @@ class SampleSerialCollector(SerialCollector):
         """
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
         recorder = self._recorders[0]
-        recorder.level_seeds = level_seeds
+        recorder.level_seeds, recorder.target = level_seeds, n_sample
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
-        quota = SampleQuota(partial(recorder.has, n_sample))
-        samples = self._gather(quota, train_iter, policy_kwargs, is_logged=record_random_collect)[0]
+        samples = self._gather(recorder, train_iter, policy_kwargs, is_logged=record_random_collect)[0]
         if self._on_policy:
             recorder.clear()  # fragments of this version must not be finished by the next one
         return part_of(samples, 0, n_sample) if drop_extra and len(samples) > n_sample else samples

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ding.envs.env_manager.block import BoolArray
 from ding.utils.data.nested import FLOAT32_MAX, has_nan, is_finite, leaves
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import SavedAttributes
-from ding.worker.collector.env_round import Ended, Steps, entry_of
+from ding.worker.collector.env_round import Ended, Steps, entry_of, pairs_of_same
 from ding.worker.collector.rollout import RolloutListener
 
 FloatArray = npt.NDArray[np.float64]
@@ -197,24 +198,31 @@ class EpisodeStatistics(RolloutListener):
 
     def on_ends(self, ended: Ended) -> None:
         if self.players is None:
-            known = ended.last.returns
-            values: Any = _reported_returns(ended) if known is None else known[ended.rows]
+            known = ended.returns
+            values: Any = _reported_returns(ended) if known is None else known
             returns = np.array(values, np.float64)[:, None]
         else:  # all are read before any is noted: an info that lacks its return leaves the summary whole
             rows = list(zip(ended.env_ids, ended.infos, strict=True))
             players = range(self.players)
             returns = np.array([[episode_return(entry_of(info, p), env_id) for p in players] for env_id, info in rows])
-        ids = ended.ids
-        self._recent.append((self.running[ids], returns, ended.steps, ended.seconds))
-        if self._next + len(ids) - self._first > len(self._made):
-            self._begin(ids)
-        else:
-            self.running[ids] = np.arange(self._next, self._next + len(ids))
-            self._next += len(ids)
+        ids, begun = ended.ids, self._next
+        numbers = self.running[ids]
+        earlier, later = pairs_of_same(ids)
+        numbers[later] = begun + earlier  # these began with the end of the one before
+        self._begin(ids)
+        self._recent.append((numbers, returns, ended.steps, ended.seconds))
         self.finished += len(ids)
         self.seconds += float(ended.seconds.sum())
         if len(self._recent) >= _MANY:
             self._sum_up()
+
+    def numbers_of(self, ids: IntArray, ends: BoolArray) -> IntArray:
+        """Return the numbers of the episodes [T, K] of T rounds of envs, before `on_ends` hears of their `ends`."""
+        numbers = np.full(ends.shape, -1)
+        rows, columns = ends[:-1].nonzero()
+        numbers[rows + 1, columns] = np.arange(self._next, self._next + len(rows))
+        numbers[0] = self.running[ids]
+        return np.maximum.accumulate(numbers, axis=0)  # later episodes have larger numbers
 
     def on_abnormal(self, env_id: int) -> None:
         self._begin(np.array([env_id]))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from ding.envs.env_manager.block import BoolArray
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.batch_methods import plain_output_keys, takes_pieces
 from ding.utils.data.nested import is_container, is_mapping, parts_of, rebuilt
@@ -31,9 +32,9 @@ from ding.utils.data.samples import (
 )
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.env_round import Batch, StackedOutput, Steps, as_tensor, by_env, is_same
-from ding.worker.collector.rollout import RolloutListener
+from ding.worker.collector.rollout import Quota, RolloutListener
 from ding.worker.collector.statistics import NO_EPISODE, EpisodeStatistics
-from ding.worker.collector.trajectory_block import SHOWN, TrajectoryBlock, kind_of_array
+from ding.worker.collector.trajectory_block import SHOWN, Round, TrajectoryBlock, kind_of_array
 
 INF = float("inf")
 
@@ -130,19 +131,20 @@ def _is_alike(a: Any, b: Any) -> bool:
     return bool(np.shape(a) == np.shape(b)) if not isinstance(a, torch.Tensor) else a.shape == np.shape(b)
 
 
-class TrajectoryRecorder(RolloutListener):
+class TrajectoryRecorder(RolloutListener, Quota):
     """A listener that records the trajectory of each env, and cuts it into pieces, from which the policy makes samples.
 
     A piece ends with the episode or when it has `traj_len` transitions. Transitions are kept in columns; if the
     policy's `process_transition` is not declared as plain, it is called for each env and step. A policy whose
     `get_train_sample` is declared to take several pieces (see `batch_methods.py`) is given all pieces of a collect at
-    once, when `has` is called; any other is given each piece when it ends.
+    once, when `is_filled` is asked; any other is given each piece when it ends.
 
     Args:
         policy: has `process_transition` and `get_train_sample`.
         env_num: number of envs.
         traj_len: number of transitions of a piece; infinity to cut at the end of episodes only.
-        fixed_rollout: whether a collect also ends the pieces under way, so that each step is in its samples; see `has`.
+        fixed_rollout: whether a collect also ends the pieces under way, so that each step is in its samples; see
+            `is_filled`.
         share_next_obs: see `to_tensor_transitions`.
         with_env_id: pass the env id to `process_transition` as a fourth argument.
         on_samples: called with `(env_id, samples)` when samples are made from a piece; they are then not kept here.
@@ -155,6 +157,7 @@ class TrajectoryRecorder(RolloutListener):
         pieces: the samples that were not taken yet, piece by piece, or for several pieces at once.
         count: the number of samples in `pieces`.
         steps: the steps recorded since the last `take`.
+        target: the number of samples, or with `fixed_rollout` of steps, that fill it as a quota.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("_block", "_empty_pieces", "steps")
@@ -184,6 +187,7 @@ class TrajectoryRecorder(RolloutListener):
         # What the policy overrides is looked up here, once.
         self._output_keys = plain_output_keys(policy.process_transition)
         self._may_wait = not self._is_by_piece and takes_pieces(policy.get_train_sample)  # for all pieces of a collect
+        self._waits = self._may_wait and self._output_keys is not None  # see `is_due`
         self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs, traj_len, frame_stack)
         self._empty_pieces = 0
@@ -192,17 +196,25 @@ class TrajectoryRecorder(RolloutListener):
         self.pieces: list[Items] = []
         self.count = 0
         self.steps = 0
+        self.target = 0
 
     def under_way(self, env_id: int) -> TrajBuffer:
         """Return copies of the transitions of this env's piece under way."""
         return TrajBuffer(None, rows_of(self._block.peek(env_id)))
 
-    def has(self, number: int) -> bool:
-        """Return whether `number` samples were made; make those of waiting pieces first if they may be enough.
+    def is_due(self) -> bool:
+        if not self._waits:
+            return True
+        rows = self._block.closed_rows + (sum(self._block.lengths.tolist()) if self._fixed_rollout else 0)
+        return self.count + rows >= self.target
 
-        With `fixed_rollout`, return whether there are `number` steps; if so, end the pieces under way and make all
+    def is_filled(self) -> bool:
+        """Return whether `target` samples were made; make those of waiting pieces first if they may be enough.
+
+        With `fixed_rollout`, return whether there are `target` steps; if so, end the pieces under way and make all
         samples.
         """
+        number = self.target
         closed_rows = self._block.closed_rows
         if self._fixed_rollout:
             lengths = self._block.lengths
@@ -217,7 +229,7 @@ class TrajectoryRecorder(RolloutListener):
     def _cut(self, ids: IntArray) -> None:
         """End the pieces under way of these envs, whose episodes continue, and make the samples of all pieces."""
         if len(ids):
-            self._block.close(ids, self._numbers_of(ids))
+            self._block.close(ids, self._running(ids))
         if self._block.closed_rows:
             self._make()
 
@@ -255,42 +267,49 @@ class TrajectoryRecorder(RolloutListener):
         self.count = sum(map(len, self.pieces))
         return problems
 
-    def on_steps(self, steps: Steps) -> None:
-        self.steps += len(steps.ids) if steps.active is None else int(np.count_nonzero(steps.active))
-        columns: dict[str, Any] | None = None  # the transitions besides observations, see `TrajectoryBlock.record`
-        if self._output_keys is not None:
-            output, env_ids, columns = steps.output, steps.env_ids, {}
-            stacked = output.columns if type(output) is StackedOutput and output.env_ids == env_ids else {}
-            for key in self._output_keys:
-                value = stacked.get(key)
-                if type(value) is torch.Tensor and value.ndim and value.dtype in SHARED_DTYPES:
-                    data = value.numpy(force=True).copy()  # a policy may write into what it has returned
-                    columns[key] = data[:, None] if data.ndim == 1 else data
-                else:
-                    columns[key] = self._other_output(steps, key, value)
-            columns["reward"] = steps.reward
-            if self.level_seeds is not None:
-                columns["seed"] = pack([self.level_seeds[env_id] for env_id in env_ids])
-            dones = steps.dones
-            columns["done"] = dones if isinstance(dones, np.ndarray) else pack(dones)
-        block = self._block
-        if columns is not None and not block.has_dicts and block.keys in (None, [*columns]):
-            numbers = None if self._episodes is None else self._episodes.running[steps.ids]
-            has_closed = block.record(steps, columns, self.collect_iter, numbers)
+    def on_round(self, steps: Steps) -> None:
+        if self._output_keys is None:
+            return  # the policy builds the transitions
+        output, env_ids, block = steps.output, steps.env_ids, self._block
+        columns: dict[str, Any] = {}  # the transitions besides observations, see `TrajectoryBlock.note`
+        stacked = output.columns if type(output) is StackedOutput and output.env_ids == env_ids else {}
+        for key in self._output_keys:
+            value = stacked.get(key)
+            if type(value) is torch.Tensor and value.ndim and value.dtype in SHARED_DTYPES:
+                data = value.numpy(force=True).copy()  # a policy may write into what it has returned
+                columns[key] = data[:, None] if data.ndim == 1 else data
+            else:
+                columns[key] = self._other_output(steps, key, value)
+        columns["reward"] = steps.reward
+        if self.level_seeds is not None:
+            columns["seed"] = pack([self.level_seeds[env_id] for env_id in env_ids])
+        dones = steps.dones
+        columns["done"] = dones if isinstance(dones, np.ndarray) else pack(dones)
+        if not block.has_dicts and block.keys in (None, [*columns]):
+            steps.record = block.note(steps, columns, self.collect_iter)
         else:
-            has_closed = self._record_dicts(steps, columns)
-        if has_closed and self._is_by_piece:
+            steps.record, self._waits = columns, False
+
+    def on_rounds(self, rounds: Sequence[Steps]) -> None:
+        for steps in rounds:
+            self.steps += len(steps.ids) if steps.active is None else int(np.count_nonzero(steps.active))
+        numbers = self._numbers_of(rounds[0].ids, np.array([steps.ends for steps in rounds]))
+        noted = [steps.record for steps in rounds if type(steps.record) is Round]
+        if noted:
+            self._block.add(noted, numbers[: len(noted)])
+        for steps, of_round in list(zip(rounds, numbers, strict=True))[len(noted) :]:
+            self._add_dicts(steps, of_round[None])
+        if self._is_by_piece and self._block.closed_rows:
             self._make()
 
-    def _record_dicts(self, steps: Steps, columns: Mapping[str, Any] | None) -> bool:
-        """Record a round whose transitions the policy builds, or other keys than before; see `TrajectoryBlock`."""
-        dicts = None if columns is None else _dicts_of(columns)
+    def _add_dicts(self, steps: Steps, numbers: IntArray) -> None:
+        """Add a round whose transitions the policy builds, or with other keys than before; see `TrajectoryBlock`."""
+        dicts = None if steps.record is None else _dicts_of(steps.record)
         if steps.active is not None:
             rows = steps.active.nonzero()[0]
-            steps = steps.of_rows(rows)
+            steps, numbers = steps.of_rows(rows), numbers[:, rows]
             dicts = None if dicts is None else [dicts[row] for row in rows]
-        dicts = self._ask(steps) if dicts is None else dicts
-        return self._block.record_dicts(steps, dicts, self.collect_iter, self._numbers_of(steps.ids))
+        self._block.add_dicts(steps, self._ask(steps) if dicts is None else dicts, self.collect_iter, numbers)
 
     def on_abnormal(self, env_id: int) -> None:
         self._drop(env_id)
@@ -345,9 +364,13 @@ class TrajectoryRecorder(RolloutListener):
                 transition["seed"] = self.level_seeds[env_id]
         return transitions
 
-    def _numbers_of(self, ids: IntArray) -> IntArray:
+    def _running(self, ids: IntArray) -> IntArray:
         """Return the numbers of the episodes that these envs are in."""
         return ids if self._episodes is None else self._episodes.running[ids]
+
+    def _numbers_of(self, ids: IntArray, ends: BoolArray) -> IntArray:
+        """Return the numbers of the episodes [T, K] that these envs were in, by `ends` [T, K] of T rounds."""
+        return np.broadcast_to(ids, ends.shape) if self._episodes is None else self._episodes.numbers_of(ids, ends)
 
     def _make(self) -> None:
         """Make the samples of the closed pieces."""
@@ -424,7 +447,7 @@ def _is_same_column(own: Column, column: Column) -> bool:
 
 
 def _dicts_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the transitions of a round as `TrajectoryBlock.record_dicts` takes them, from those of `record`."""
+    """Return the transitions of a round as `TrajectoryBlock.add_dicts` takes them, from those of `note`."""
     nodes = {
         key: Column(kind_of_array(key), part) if type(part) is np.ndarray else part for key, part in columns.items()
     }

@@ -1,7 +1,6 @@
 """The steps of all envs between two collects as one block of columns, from which trajectory pieces are cut.
 
-A round only notes its arrays. `_settle` joins those of many rounds and cuts the pieces of all envs, usually once a
-collect.
+A round only notes its arrays. `add` joins those of many rounds and cuts the pieces of all envs, usually once a collect.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ding.utils.data.samples import (
 )
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import SavedAttributes
-from ding.worker.collector.env_round import Steps, as_tensor, tensorised
+from ding.worker.collector.env_round import MANY_BYTES, Steps, as_tensor, tensorised
 
 # Stands, in a transition that a policy has built, for an observation of the env.
 SHOWN = "<shown>"
@@ -43,7 +42,7 @@ NOT_PLAIN = "the unfinished fragments hold values that are not plain; they are d
 
 # The rows of pieces that were taken are dropped once they are more than half of all, and there are that many rows or
 # bytes of observations. New arrays have room for as many rows as there were then, and some more.
-_MANY_ROWS, _MANY_BYTES, _SPARE = 2048, 1 << 20, 1.25
+_MANY_ROWS, _MANY_BYTES, _SPARE = 2048, MANY_BYTES, 1.25
 # The numbers of a row: its env, the rows of the observations before and after the step, the piece that it belongs to,
 # what the info says about the end (see `end_code`), and the iteration of the policy.
 _ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
@@ -51,8 +50,8 @@ _ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
 _BLOCKS = itertools.count()
 
 
-class _Round(NamedTuple):
-    """The steps of K envs, as `TrajectoryBlock.record` notes them."""
+class Round(NamedTuple):
+    """The steps of K envs, as `TrajectoryBlock.note` returns them."""
 
     ids: IntArray
     obs: Node  # that the policy acted on, read where it is not what the step before has returned
@@ -61,7 +60,6 @@ class _Round(NamedTuple):
     active: np.ndarray | None
     ends: np.ndarray
     closes: np.ndarray  # whether the piece of each env ends
-    numbers: IntArray  # of the episodes
     codes: Codes
     collect_iter: int
     columns: dict[str, Any]
@@ -80,8 +78,8 @@ class TrajectoryBlock(SavedAttributes):
         frame_stack: number C of frames that observations [C, ...] consist of, newest last; see `Column`. 1 if unknown.
 
     Attributes:
-        lengths: an array [env_num], the number of transitions of the pieces under way.
-        closed_rows: the number of transitions in pieces that were closed and not taken.
+        lengths: an array [env_num], the number of transitions of the pieces under way, noted ones included.
+        closed_rows: the number of transitions in pieces that were closed and not taken, noted ones included.
         keys: the keys that are recorded besides observations and end flags; None while there are no rows.
         has_dicts: whether the rest of the transitions is kept in dicts, as the policy has built them.
     """
@@ -108,8 +106,6 @@ class TrajectoryBlock(SavedAttributes):
         self._closed: list[int] = []
         self._closed_of: list[tuple[IntArray, IntArray]] = []
         self._at: IntArray = np.full(self._env_num, -1)  # the row of the observation that each env shows; -1 if unknown
-        self._rounds: list[_Round] = []  # what was recorded since `_settle`
-        self._most_rounds = 1  # after which these are settled, as their arrays take memory
         self._count = 0  # number of rows
         self._numbers: IntArray = np.empty((6, self._room), np.int64)  # by row, with room for further rows
         self._obs = _Store(room=self._obs_room)
@@ -118,13 +114,12 @@ class TrajectoryBlock(SavedAttributes):
         self.has_dicts = False
         self._dicts: list[dict[str, Any]] = []  # by row
 
-    def record(self, steps: Steps, columns: dict[str, Any], collect_iter: int, numbers: IntArray | None = None) -> bool:
-        """Add the transitions of a round, and return whether pieces have ended with it.
+    def note(self, steps: Steps, columns: dict[str, Any], collect_iter: int) -> Round:
+        """Return the transitions of a round for `add`, and count them already.
 
         Args:
             columns: the rest of the transitions, except observations, end flags and `collect_iter`: arrays [K, ...] of
                 tensors (of bools for `done`), or nodes; its keys are `keys`. It belongs to the block from now on.
-            numbers: the numbers of the episodes [K], see `closed_of`.
 
         Raises:
             TypeError: something cannot be converted to tensors.
@@ -139,8 +134,6 @@ class TrajectoryBlock(SavedAttributes):
         if self.keys is None:
             self.keys = list(columns)
             self._columns = {key: _Store(room=self._room) for key in columns}
-            size = len(ids) * sum(column.itemsize for column in columns_of(next_obs))
-            self._most_rounds = max(1, _MANY_BYTES // max(size, 1024))
         lengths = self.lengths[ids]
         lengths += 1 if active is None else active
         has_closed = steps.any_ends
@@ -152,67 +145,31 @@ class TrajectoryBlock(SavedAttributes):
             self.closed_rows += int(lengths.dot(closes))
             lengths[closes] = 0
         self.lengths[ids] = lengths
-        numbers = ids if numbers is None else numbers
-        self._rounds.append(
-            _Round(
-                ids,
-                obs,
-                next_obs,
-                steps.continues,
-                active,
-                steps.ends,
-                closes,
-                numbers,
-                steps.codes,
-                collect_iter,
-                columns,
-            )
+        return Round(
+            ids, obs, next_obs, steps.continues, active, steps.ends, closes, steps.codes, collect_iter, columns
         )
-        if len(self._rounds) >= self._most_rounds:
-            self._settle()
-        return has_closed
 
-    def record_dicts(
-        self, steps: Steps, dicts: list[dict[str, Any]], collect_iter: int, numbers: IntArray | None = None
-    ) -> bool:
-        """Add the transitions of a round in dicts; `SHOWN` stands for the observations of the env."""
-        if not self.has_dicts:  # keep what is here in the same way
-            self._settle()
-            nodes = {key: store.rows for key, store in self._columns.items()}
-            rows = node_items(nodes) if self._count else []
-            self._dicts = [{"obs": SHOWN, "next_obs": SHOWN, **row} for row in rows]
-            self.has_dicts, self.keys, self._columns = True, [], {}
-        has_closed = self.record(steps, {}, collect_iter, numbers)
-        self._dicts += dicts
-        return has_closed
+    def add(self, rounds: Sequence[Round], numbers: IntArray | None = None) -> None:
+        """Add T noted rounds of the same K envs to the rows, in order.
 
-    def _settle(self) -> None:
-        """Add the rounds that were recorded to the rows, those of the same envs at once."""
-        rounds, self._rounds = self._rounds, []
-        while rounds:
-            ids = rounds[0].ids
-            others = (at for at, each in enumerate(rounds) if each.ids is not ids and not np.array_equal(each.ids, ids))
-            count = next(others, len(rounds))
-            self._add(rounds[:count])
-            rounds = rounds[count:]
-
-    def _add(self, rounds: Sequence[_Round]) -> None:
-        """Add T rounds of the same K envs to the rows."""
-        by_field: Any = _Round._make(map(list, zip(*rounds, strict=True)))
+        Args:
+            numbers: the numbers of the episodes [T, K], see `closed_of`.
+        """
+        by_field: Any = Round._make(map(list, zip(*rounds, strict=True)))
         ids = rounds[0].ids
         shape = len(rounds), len(ids)
-        numbers = np.empty((6, *shape), np.int64)
+        of_rows = np.empty((6, *shape), np.int64)
         # To concatenate arrays takes a fifth of the time of making an array of their list.
-        numbers[_ID], numbers[_CODE] = ids, np.concatenate(by_field.codes).reshape(shape)
-        numbers[_ITER] = np.array(by_field.collect_iter)[:, None]
+        of_rows[_ID], of_rows[_CODE] = ids, np.concatenate(by_field.codes).reshape(shape)
+        of_rows[_ITER] = np.array(by_field.collect_iter)[:, None]
         kept = None  # the rows of envs that have made a step
         if not all(map(operator.is_, by_field.active, repeat(None))):
             everyone = np.ones(len(ids), np.bool_)
             kept = np.concatenate([everyone if active is None else active for active in by_field.active]).reshape(shape)
-        self._link(by_field, ids, kept, numbers)
-        self._cut(by_field, ids, numbers)
+        self._link(by_field, ids, kept, of_rows)
+        self._cut(by_field, ids, np.broadcast_to(ids, shape) if numbers is None else numbers, of_rows)
         rows = None if kept is None else kept.reshape(-1).nonzero()[0]
-        more = numbers.reshape(6, -1) if rows is None else numbers.reshape(6, -1)[:, rows]
+        more = of_rows.reshape(6, -1) if rows is None else of_rows.reshape(6, -1)[:, rows]
         start, self._count = self._count, self._count + more.shape[1]
         if self._count > self._numbers.shape[1]:
             room = max(2 * self._count, self._room)
@@ -221,6 +178,18 @@ class TrajectoryBlock(SavedAttributes):
         for key, store in self._columns.items():
             parts = list(map(operator.itemgetter(key), by_field.columns))
             store.append_all(parts, len(ids), rows, kind_of_array(key))
+
+    def add_dicts(
+        self, steps: Steps, dicts: list[dict[str, Any]], collect_iter: int, numbers: IntArray | None = None
+    ) -> None:
+        """Add the transitions of a round in dicts; `SHOWN` stands for the observations of the env."""
+        if not self.has_dicts:  # keep what is here in the same way
+            nodes = {key: store.rows for key, store in self._columns.items()}
+            rows = node_items(nodes) if self._count else []
+            self._dicts = [{"obs": SHOWN, "next_obs": SHOWN, **row} for row in rows]
+            self.has_dicts, self.keys, self._columns = True, [], {}
+        self.add([self.note(steps, {}, collect_iter)], numbers)
+        self._dicts += dicts
 
     def _link(self, rounds: Any, ids: IntArray, kept: np.ndarray | None, numbers: IntArray) -> None:
         """Keep the observations of rounds, and write into `numbers` [6, T, K] where those of each step lie."""
@@ -252,7 +221,7 @@ class TrajectoryBlock(SavedAttributes):
             goes_on = before >= 0  # not of an env that only begins an episode
             frames[after[goes_on], :-1] = frames[before[goes_on], 1:]
 
-    def _cut(self, rounds: Any, ids: IntArray, numbers: IntArray) -> None:
+    def _cut(self, rounds: Any, ids: IntArray, of_episodes: IntArray, numbers: IntArray) -> None:
         """Close the pieces that end in rounds, and write into `numbers` [6, T, K] to which piece each step belongs."""
         pieces = numbers[_PIECE]
         pieces[0] = self._piece[ids]
@@ -268,7 +237,6 @@ class TrajectoryBlock(SavedAttributes):
         np.maximum.accumulate(pieces, axis=0, out=pieces)  # later pieces have larger numbers
         self._piece[ids] = np.maximum(pieces[-1], begun[-1])
         self._closed += pieces[rows, columns].tolist()
-        of_episodes = np.concatenate(rounds.numbers).reshape(pieces.shape)
         self._closed_of.append((ids[columns], of_episodes[rows, columns]))
 
     def close(self, ids: IntArray, numbers: IntArray | None = None) -> None:
@@ -277,7 +245,6 @@ class TrajectoryBlock(SavedAttributes):
         Args:
             numbers: the numbers of the episodes [K], see `closed_of`.
         """
-        self._settle()
         self.closed_rows += int(self.lengths[ids].sum())
         self._closed += self._piece[ids].tolist()
         self._closed_of.append((ids, ids if numbers is None else numbers))
@@ -291,36 +258,32 @@ class TrajectoryBlock(SavedAttributes):
     def closed_of(self) -> tuple[IntArray, IntArray]:
         """Return the envs of the closed pieces in the order of their ends, and the numbers of their episodes.
 
-        These are the numbers that `record` and `close` were given, or else the envs.
+        These are the numbers that `add` and `close` were given, or else the envs.
         """
-        self._settle()
         ids, numbers = zip(*self._closed_of, strict=True)
         return np.concatenate(ids), np.concatenate(numbers)
 
     def split(self, env_ids: IntArray | Sequence[int]) -> None:
         """Note that the next observation of these envs is not the one that they returned last."""
-        self._settle()
         self._at[env_ids] = -1
 
     def drop(self, env_ids: Sequence[int]) -> None:
         """Drop the pieces under way of these envs."""
-        self._settle()
         ids = np.array(env_ids, np.int64)
         self._begin_pieces(ids)
         self._at[ids] = -1
 
     def clear(self) -> None:
-        """Drop all pieces under way."""
-        self._settle()
+        """Drop all pieces under way, and the rounds that were noted but not added."""
         if self._closed:
             self.drop(range(self._env_num))
             self._renew()
+            self.closed_rows = self._count
         else:
             self._clear()
 
     def closed_table(self) -> Table:
         """Return the transitions of the closed pieces, with `lengths`."""
-        self._settle()
         ranks = self._ranks()[self._numbers[_PIECE, : self._count]]
         rows = (ranks >= 0).nonzero()[0]
         order = ranks[rows]
@@ -337,14 +300,12 @@ class TrajectoryBlock(SavedAttributes):
 
     def take_closed(self) -> list[Items]:
         """Remove the closed pieces, and return the transitions of each."""
-        self._settle()
         pieces = [self._piece_of(piece) for piece in self._closed]
         self.drop_closed()
         return pieces
 
     def peek(self, env_id: int) -> Items:
         """Return copies of the transitions of the piece under way of this env, without removing them."""
-        self._settle()
         return self._piece_of(self._piece[env_id])
 
     def _piece_of(self, piece: int) -> Items:
@@ -448,7 +409,6 @@ class TrajectoryBlock(SavedAttributes):
 
     def _renew(self) -> None:
         """Build new columns that hold only the rows of pieces that are closed or under way."""
-        self._settle()
         ids, pieces = self._numbers[_ID, : self._count], self._numbers[_PIECE, : self._count]
         is_kept = pieces == self._piece[ids]
         if self._closed:
@@ -485,7 +445,7 @@ class TrajectoryBlock(SavedAttributes):
 
 
 def kind_of_array(key: str) -> Kind:
-    """Return what the items of an array of `TrajectoryBlock.record` are."""
+    """Return what the items of an array of `TrajectoryBlock.note` are."""
     return Kind.BOOL if key == "done" else Kind.TENSOR
 
 

@@ -8,6 +8,7 @@ import pytest
 from ding.envs.env_manager.block import ManagerInUseError
 from ding.worker.collector import rollout
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.rollout import Quota
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import LateManager
@@ -75,7 +76,7 @@ def test_when_no_env_will_be_ready_an_error_says_so():
         evaluating(env, 2).eval(n_episode=3)
 
 
-class Rounds:
+class Rounds(Quota):
     """A quota of so many rounds."""
 
     def __init__(self, count):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.envs.env_manager.block import BlockStep
-from ding.worker.collector.env_round import Ended
+from ding.worker.collector.env_round import Batch, Ended, Steps
 from ding.worker.collector.statistics import EpisodeStatistics, ReturnSummary
 from tests.same_state import through_bytes
 
@@ -46,7 +46,8 @@ def ended(env_id, length, seconds, value=1.0):
         np.array([True]),
         any_ends=True,
     )
-    return Ended(step, np.array([0]), np.array([env_id]), np.array([length]), np.array([seconds]))
+    steps = Steps(step, Batch([env_id], None), {}, Batch([env_id], None))
+    return Ended([steps], np.array([0]), np.array([0]), step.ids, np.array([length]), np.array([seconds]))
 
 
 class Pieces:

@@ -21,9 +21,9 @@ def record(block, env_ids, obs, next_obs, columns, dones, infos, collect_iter, d
     steps = SimpleNamespace(ids=ids, obs=obs, next_obs=next_obs, codes=codes, continues=True, active=None, ends=ends)
     steps.any_ends = False
     if dicts is None:
-        block.record(steps, {**columns, "done": pack(list(dones))}, collect_iter)
+        block.add([block.note(steps, {**columns, "done": pack(list(dones))}, collect_iter)])
     else:
-        block.record_dicts(steps, [dict(transition) for transition in dicts], collect_iter)
+        block.add_dicts(steps, [dict(transition) for transition in dicts], collect_iter)
 
 
 def take(block, env_id, goes_on=True):
