@@ -176,10 +176,3 @@ def test_a_manager_is_made_of_clones_of_one_env(debug, cls):
     assert (manager.env_num, manager._cfg.context, env.callers) == (2, "forkserver", ["evaluator"])
     assert setup_ding_env_manager(env, 2, debug=debug)._cfg.get("context") == (None if debug else "fork")
     assert env.callers[1] == "collector"
-
-
-def test_the_envs_of_such_a_manager_run():
-    with setup_ding_env_manager(Cloneable(), 2) as manager:
-        manager.launch()
-        assert manager.ready_obs[:, 1:].tolist() == [[0, 0], [0, 0]]
-        assert len(manager.step(np.zeros((2, 1)))) == 2
