@@ -77,13 +77,6 @@ def test_an_episode_without_samples_counts_as_an_episode():
     assert [key(row) for row in collector.collect(3)] == [(0, 2, 0), (0, 2, 1)]
 
 
-def test_a_setting_that_is_changed_later_holds_from_the_next_episode_on():
-    collector, _, _ = build(lengths=(2,))
-    assert len(collector.collect(2)) == 2
-    collector._cfg.get_train_sample = True
-    assert len(collector.collect(2)) == 4
-
-
 class ShapingManager(FakeManager):
     """Reshapes each reward to 100 + step, in place, and returns `answer(transitions)`."""
 
@@ -176,22 +169,6 @@ def test_an_exception_loses_no_finished_episode_and_unfinished_ones_are_played_a
     assert [which(episode)[2] for episode in collector.collect(2)] == [2, 9]
 
 
-def test_more_finished_episodes_than_are_wanted_next_are_kept_for_later():
-    def mark(env_id, episode, step):
-        if (env_id, episode, step) == (0, 3, 2) and not failed:
-            failed.append(True)
-            raise ZeroDivisionError
-        return {}
-
-    failed = []
-    collector, env, _ = build(lengths=(2,), mark=mark)
-    with pytest.raises(ZeroDivisionError):
-        collector.collect(5)
-    assert [which(episode)[1] for episode in collector.collect(2)] == [0, 1]
-    assert [which(episode)[1] for episode in collector.collect(1)] == [2]
-    assert len(env.envs[0].actions) == 8
-
-
 @pytest.mark.guarantees("one-owner")
 def test_a_reset_by_somebody_else_between_collects_changes_no_episode():
     collector, env, _ = build(lengths=(3, 4))
@@ -199,16 +176,6 @@ def test_a_reset_by_somebody_else_between_collects_changes_no_episode():
     env.reset({0: None})
     env.reset_count = 1
     assert [which(episode) for episode in collector.collect(2)] == [(0, 2, 3), (1, 1, 4)]
-
-
-def test_resetting_env_or_policy_alone_keeps_the_counters():
-    collector, env, policy = build()
-    collector.collect(2)
-    collector.reset_env()
-    assert env.calls[-1] == ("reset", None) and policy.resets[3:] == [None]
-    collector.reset_policy()
-    assert policy.resets[-1] is None and collector.envstep == 8
-    assert [which(episode)[1] for episode in collector.collect(2)] == [2, 2]
 
 
 def test_logged_values_are_those_since_the_last_output():
