@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
-
-from ding.utils.data.samples import Samples, Table
 
 
 def episode(number: int, length: int) -> list[dict]:
@@ -17,11 +12,6 @@ def episode(number: int, length: int) -> list[dict]:
 
 def episodes(*lengths: int, first: int = 0) -> list[list[dict]]:
     return [episode(first + i, length) for i, length in enumerate(lengths)]
-
-
-def warnings_of(name: str) -> list[str]:
-    lines = Path(f"exp/log/{name}/{name}_logger.txt").read_text().splitlines()
-    return [line for line in lines if "should be an episode" in line]
 
 
 @pytest.mark.differs("fails in `episode_len` of an episode buffer that is not full", "leaves out empty slots")
@@ -46,13 +36,6 @@ def test_sampling_gives_whole_episodes(make_episode):
     assert len(buffer.sample(4, 0, replace=True)) == 4
 
 
-def test_an_episode_of_chosen_transitions_keeps_what_is_no_number(make_episode):
-    buffer = make_episode(1)
-    transitions = Table.of([{"name": f"step {i}", "n": i} for i in range(4)])
-    buffer.push([Samples(transitions.take(np.array([3, 1])))], 2)
-    assert buffer.sample(1, 0) == [[{"name": "step 3", "n": 3}, {"name": "step 1", "n": 1}]]
-
-
 def test_what_is_handed_out_is_the_callers(make_episode):
     buffer = make_episode(2)
     buffer.push(episodes(2), 2)
@@ -63,15 +46,3 @@ def test_what_is_handed_out_is_the_callers(make_episode):
     assert buffer.episode_len == [2] and "adv" not in buffer._data[0][0]
     second[1]["obs"] += 5
     assert buffer._data[0][1]["obs"].tolist() == [0, 1]
-
-
-def test_a_dict_that_is_pushed_is_stored_with_one_warning(make_episode):
-    buffer = make_episode(8, name="flat")
-    buffer.push(episodes(2), 2)
-    assert warnings_of("flat") == []
-    buffer.push(episode(0, 3), 3)  # one episode, not in a list
-    buffer.push({"n": 9}, 1)
-    assert buffer.count() == 5 and len(warnings_of("flat")) == 1
-    sampled = next(item for item in buffer.sample(5, 0) if isinstance(item, dict) and item["n"] == 9)
-    sampled["seen"] = True
-    assert buffer._data[4] == {"n": 9}
