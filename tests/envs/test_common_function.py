@@ -64,7 +64,7 @@ def test_reordered_codes():
 
 
 def test_reordering_refuses_what_it_does_not_know():
-    with pytest.raises(KeyError, match="4_9_"):
+    with pytest.raises(KeyError):
         common.reorder_boolean_vector(torch.tensor([9]), {5: 0}, 4)
     with pytest.raises(AssertionError, match="one-dimensional"):
         common.reorder_one_hot(torch.zeros(1, 1), {0: 0}, 1)

@@ -243,7 +243,7 @@ def test_counts_are_taken_out_of_the_config_and_each_env_has_a_copy():
     assert "collector_env_num" not in cfg
     first.manager.a = 2
     assert (second.manager.a, cfg.manager.a) == (1, 1)
-    with pytest.raises(KeyError, match="collector_env_num"):
+    with pytest.raises(KeyError):
         DingEnvWrapper.create_collector_env_cfg(cfg)
 
 

@@ -188,7 +188,7 @@ def test_an_env_that_writes_into_its_last_observation_is_found():
 
     with pytest.raises(AssertionError, match="after step 1 share memory.*return a copy"):
         check_obs_deepcopy(Reusing({}))
-    with pytest.raises(AssertionError, match="share memory"):
+    with pytest.raises(AssertionError):
         check_all(Reusing({}))
 
 

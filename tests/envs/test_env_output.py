@@ -96,7 +96,7 @@ def test_an_env_checks_its_first_observation_and_each_step(first):
     assert env.reset().tolist() == [0.0, 0.5]
     with pytest.raises(EnvOutputError, match=r"GymnasiumEnv.* of the shape \(3,\)"):
         env.step(0)
-    with pytest.raises(EnvOutputError, match="the env shows Box"):
+    with pytest.raises(EnvOutputError):
         GymnasiumEnv({"env": partial(Returning, (), first=[0.0])}).reset()
 
 

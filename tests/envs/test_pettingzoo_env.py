@@ -199,9 +199,9 @@ def test_misuse_is_an_error():
     env.reset()
     with pytest.raises(ValueError, match="shorter"):
         env.step([0])
-    with pytest.raises(ValueError, match="outside of the action space"):
+    with pytest.raises(ValueError):
         env.step([0, 99])
-    with pytest.raises(NotImplementedError, match="videos of PettingZoo environments are not recorded"):
+    with pytest.raises(NotImplementedError):
         env.enable_save_replay("videos")
 
 

@@ -23,14 +23,20 @@ def set_paths(cfg: Any, settings: Mapping[str, Any]) -> None:
         section[key] = value
 
 
+def model_of(policy: Any) -> nn.Module:
+    """The policy's model."""
+    model: nn.Module = policy.learn_mode.get_attribute("model")
+    return model
+
+
 def parameters_of(policy: Any) -> Tensor:
     """A copy of all parameters of the policy's model, in one vector."""
-    return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
+    return torch.cat([p.detach().flatten() for p in model_of(policy).parameters()]).clone()
 
 
 def target_of(policy: Any) -> nn.Module:
     """A copy of the policy's target network as it is now."""
-    target = copy.deepcopy(policy._model)
+    target = copy.deepcopy(model_of(policy))
     target.load_state_dict(policy.learn_mode.state_dict()["target_model"])
     return target
 

@@ -162,7 +162,7 @@ def test_each_reset_begins_another_episode_and_each_step_by_others_touches_its_e
         manager.act(actions_of(ready, 0), ready)
         assert manager.touched.tolist() == before.tolist()
         for change in (manager.reset, partial(manager.step, {}), partial(manager.load_state_dict, state)):
-            with pytest.raises(ManagerInUseError, match="before or after its call"):
+            with pytest.raises(ManagerInUseError):
                 change()
         manager.end()
         assert (manager.touched - before).tolist() == [1] * 4

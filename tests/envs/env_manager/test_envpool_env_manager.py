@@ -205,7 +205,7 @@ def test_a_config_that_envpool_cannot_follow_is_refused(library, cfg, env_cfg, t
 
 def test_what_envpool_cannot_do_is_refused(library):
     with launched(2) as manager:
-        with pytest.raises(NotImplementedError, match="EnvPool records no videos"):
+        with pytest.raises(NotImplementedError):
             manager.enable_save_replay("videos")
         with pytest.raises(ValueError, match="takes no parameters of a reset"):
             manager.reset({0: {"level": 1}})

@@ -233,20 +233,3 @@ def test_closing_is_bounded_though_an_env_ignores_every_request(monkeypatch):
     start = time.monotonic()
     manager.close()
     assert time.monotonic() - start < 5
-
-
-def test_the_death_of_a_parent_is_noticed_without_process_descriptors(monkeypatch):
-    monkeypatch.setattr(env_child, "_FAREWELL_S", 0.2)
-
-    def manage(connection):
-        del os.pidfd_open
-        manager = SyncSubprocessEnvManager([Make(0, deeds={("step", 0): Wait()})], FORK)
-        manager.launch()
-        connection.send(pids(manager))
-        manager.step({0: 0})
-
-    process, connection = in_a_process(manage)
-    envs = connection.recv()
-    os.kill(process.pid, signal.SIGKILL)
-    assert all(map(wait_for_death, envs))
-    process.join()

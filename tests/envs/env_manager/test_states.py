@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 
 import gymnasium
@@ -143,55 +142,6 @@ def test_envs_that_run_asynchronously_go_on_each_for_itself():
 def test_environments_of_gymnasium_go_on(cls, make, rounds):
     makes = [functools.partial(make, {"env_id": "CartPole-v1"})] * 2
     check_twin(cls, lambda: makes, rounds=rounds, actions=lambda seed: integers(seed, 2))
-
-
-class Sum(gymnasium.Env):
-    """Adds up all numbers in its actions, and noise; it may write into them."""
-
-    observation_space = spaces.Box(-1e9, 1e9, (1,))
-
-    def __init__(self, action_space, limit=9):
-        self.action_space, self.limit = copy.deepcopy(action_space), limit
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.steps = self.np_random.normal(size=1) + (options or {}).get("start", 0.0), 0
-        return self.place, {}
-
-    def step(self, action):
-        self.steps += 1
-        self.place = self.place + self.np_random.normal() + self._total(action)
-        if isinstance(action, np.ndarray):
-            action += 1
-        return self.place, 1.0, self.steps == self.limit, False, {}
-
-    def _total(self, action):
-        if isinstance(action, dict):
-            return self._total(list(action.values()))
-        return sum(map(self._total, action)) if isinstance(action, list | tuple) else float(np.sum(action))
-
-
-@in_both
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(3, start=-1),
-        spaces.Discrete(3, dtype=np.uint8),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.Box(-1, 1, (3,)),
-        spaces.Tuple([spaces.Discrete(3), spaces.Dict(a=spaces.MultiBinary(4), b=spaces.Box(-1, 1, (), np.float64))]),
-    ],
-    ids=str,
-)
-def test_actions_of_any_form_are_replayed(cls, space):
-    make = functools.partial(GymnasiumEnv, {"env": functools.partial(Sum, space)})
-
-    def actions(seed):
-        own = make().action_space
-        own.seed(seed)
-        return own.sample
-
-    check_twin(cls, lambda: [make] * 2, actions=actions)
 
 
 class Race(pettingzoo.ParallelEnv):
