@@ -76,6 +76,24 @@ def test_a_player_that_is_done_early_keeps_its_flag_and_the_episode_goes_on_for_
     assert [row["done"] for row in second[0]] == [True, True, True]
 
 
+def test_an_exception_of_one_policy_loses_no_finished_episode_of_either():
+    class Failing(Player):
+        def get_train_sample(self, transitions):
+            if len(self.pieces) == 2 and not failed:
+                failed.append(True)
+                raise ZeroDivisionError
+            return super().get_train_sample(transitions)
+
+    failed = []
+    collector, _, _ = build(lengths=(2, 9), policies=[Player(), Failing()], cfg={"get_train_sample": True})
+    with pytest.raises(ZeroDivisionError):
+        collector.collect(5)
+    (first, second), infos = collector.collect(3)
+    assert [key(row)[2:] for row in first] == [key(row)[2:] for row in second]
+    assert [key(row)[2] for row in first[:4]] == [0, 0, 1, 1]
+    assert len(infos[0]) == len(infos[1]) == 3
+
+
 @pytest.mark.parametrize("policies", [[Player()], [Player()] * 3, Player(), "ab"])
 def test_anything_but_two_policies_is_refused(policies):
     with pytest.raises(AssertionError, match="exactly 2 policies"):

@@ -178,6 +178,16 @@ def test_a_reset_by_somebody_else_between_collects_changes_no_episode():
     assert [which(episode) for episode in collector.collect(2)] == [(0, 2, 3), (1, 1, 4)]
 
 
+def test_resetting_env_or_policy_alone_keeps_the_counters():
+    collector, env, policy = build()
+    collector.collect(2)
+    collector.reset_env()
+    assert env.calls[-1] == ("reset", None) and policy.resets[3:] == [None]
+    collector.reset_policy()
+    assert policy.resets[-1] is None and collector.envstep == 8
+    assert [which(episode)[1] for episode in collector.collect(2)] == [2, 2]
+
+
 def test_logged_values_are_those_since_the_last_output():
     tb = FakeWriter()
     collector, _, _ = build(lengths=(2, 4), tb=tb)

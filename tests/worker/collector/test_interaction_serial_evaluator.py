@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
+from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 
@@ -37,6 +39,13 @@ def test_policy_kwargs_reach_the_policy_and_may_be_none(kwargs):
     evaluator, _, policy = build()
     evaluator.eval(policy_kwargs=kwargs)
     assert policy.kwargs[0] == (kwargs or {})
+
+
+def test_an_env_that_is_abnormal_again_and_again_is_one_that_never_ends():
+    evaluator, env, _ = build(cfg={"max_episode_steps": 40}, mark=lambda env_id, *_: {"abnormal": env_id == 0})
+    with pytest.raises(RuntimeError, match="env 0 has ended no evaluation episode for 40 steps"):
+        evaluator.eval()
+    assert len(env.envs[0].actions) == 40
 
 
 @pytest.mark.parametrize("limit", [40, None])
@@ -161,6 +170,15 @@ def test_wrong_config_is_refused_at_construction(bad):
         build(cfg=EasyDict(bad))
 
 
+@pytest.mark.parametrize("value", [float("inf"), np.array([-np.inf]), torch.tensor(float("inf")), 1e39])
+def test_an_infinite_return_stops_the_evaluation_with_the_env_id(value):
+    evaluator, _, _ = build(mark=lambda env_id, *_: {"eval_episode_return": value if env_id else 1.0})
+    saved = []
+    with pytest.raises(FloatingPointError, match=r"env 1 .*eval_episode_return.* = .*(inf|1e.39)"):
+        evaluator.eval(saved.append, train_iter=5)
+    assert saved == []
+
+
 def test_rank_0_tells_the_others_its_result(monkeypatch):
     sent = []
     monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 0)
@@ -193,3 +211,11 @@ def test_the_dreamer_policy_starts_every_evaluation_without_state():
     evaluator.eval(n_episode=2)
     once = [([0, 1], [False, False], None), ([1], [False], [1])]
     assert calls == once + once
+
+
+def test_creating_without_a_type_writes_interaction_into_the_config():
+    cfg = InteractionSerialEvaluator.default_config()
+    evaluator = create_serial_evaluator(
+        cfg, env=FakeManager([1]), policy=ScriptedPolicy(), tb_logger=FakeWriter(), exp_name="exp"
+    )
+    assert cfg.type == "interaction" and type(evaluator) is InteractionSerialEvaluator

@@ -220,6 +220,16 @@ def test_a_subclass_may_infer_without_the_policies(sent, is_eval, action):
     assert [done.tolist() for env in ENVS for done in env.actions] == [action]
 
 
+def test_a_subclass_may_change_what_the_policies_see(sent):
+    class Shifted(MarineParallelCollector):
+        def _policy_inference(self, obs):
+            return super()._policy_inference({env_id: pair + 10 for env_id, pair in obs.items()})
+
+    collector = make(sent, Shifted, lengths=(1,))
+    collector.start()
+    assert [policy.seen[0][0].tolist() for policy in collector.policy] == [[10, 10, 10, 10], [10, 11, 10, 10]]
+
+
 # Evaluation.
 
 

@@ -121,6 +121,17 @@ def test_anything_but_a_pair_is_refused(env):
         MetricSerialEvaluator(MetricSerialEvaluator.default_config(), env, Doubling(), FakeWriter(), "exp")
 
 
+def test_pair_and_policy_may_come_later():
+    evaluator = MetricSerialEvaluator(MetricSerialEvaluator.default_config(), None, None, FakeWriter(), "exp")
+    assert evaluator.env is None and evaluator.policy is None
+    evaluator.reset()
+    with pytest.raises(RuntimeError, match="has no pair"):
+        evaluator.eval()
+    evaluator.reset_env([RIGHT, Accuracy()])
+    evaluator.policy = Doubling()
+    assert evaluator.env[0] is RIGHT and evaluator.eval(train_iter=1)[1] == {"acc": 100.0}
+
+
 @pytest.mark.parametrize("bad", [{"eval_freq": "often"}, {"multi_gpu": 1}])
 def test_wrong_config_is_refused_at_construction(bad):
     with pytest.raises(ConfigError, match="eval_freq|multi_gpu"):

@@ -132,8 +132,20 @@ def test_a_transition_ends_with_the_episode_and_as_it_does(end):
     assert steps[1:] == [(1, 2, 2 + 3 + 4 + 5 + 6, True, end == "terminated")]
 
 
+def test_a_player_may_end_while_it_rests():
+    steps = episode_of_b(partial(Shifts, rounds=(1, 6), pays=True, b_end=3))
+    assert steps == [(0, 1, 1 + 2 + 3, True, True)]
+
+
 def test_a_player_may_begin_by_resting():
     assert episode_of_b(partial(Shifts, rounds=(3, 4)))[0] == (2, 3, 3, False, False)
+
+
+@pytest.mark.parametrize("samples", [False, True])
+def test_an_episode_in_which_a_player_never_acts_is_empty(samples):
+    collector = build(BattleEpisodeSerialCollector, partial(Shifts, rounds=()), get_train_sample=samples)
+    (first, second), _ = collector.collect(2)
+    assert (len(first), second) == ((12, []) if samples else (2, [[], []]))
 
 
 def test_returns_of_n_steps_count_actions():

@@ -208,6 +208,15 @@ def test_envstep_grows_only_at_the_end_of_a_collect_and_can_be_set():
     assert collector.envstep == 108
 
 
+def abnormal_at(*where):
+    return lambda env_id, episode, step: {"abnormal": True} if (env_id, episode, step) in where else {}
+
+
+def test_samples_flushed_before_an_abnormal_step_are_kept():
+    collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=2), mark=abnormal_at((0, 0, 3)))
+    assert [key(row)[:3] for row in collector.collect(4)] == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
+
+
 @pytest.mark.differs(
     "continues the fragments, and the steps under way, of one policy with the policy that replaces it",
     "drops them",
@@ -232,6 +241,32 @@ def test_a_half_built_collector_is_collected_quietly(recwarn):
         SampleSerialCollector(SampleSerialCollector.default_config())
     gc.collect()
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("where", ["process_transition", "get_train_sample"])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse):
+    class Failing(ScriptedPolicy):
+        calls = 0
+
+        def process_transition(self, obs, output, timestep):
+            self.calls += 1
+            if where == "process_transition" and self.calls == 5:
+                raise ZeroDivisionError
+            return super().process_transition(obs, output, timestep)
+
+        def get_train_sample(self, transitions):
+            if where == "get_train_sample" and len(self.pieces) == 2:
+                self.pieces.append([])
+                raise ZeroDivisionError
+            return super().get_train_sample(transitions)
+
+    collector, _, _ = build(lengths=(7, 7, 7), policy=Failing(n_sample=9), reuse=reuse)
+    with pytest.raises(ZeroDivisionError):
+        collector.collect(30)
+    for row in collector.collect(30):
+        env_id, episode, step, arrived = key(row)
+        assert arrived == step + 1
 
 
 @pytest.mark.differs(
@@ -259,6 +294,15 @@ def test_logged_values():
     assert values["collector_iter/reward_max"] == 4.0 and values["collector_iter/reward_min"] == 2.0
     assert {step for tag, _, step in tb.scalars if "_iter/" in tag} == {100}
     assert {step for tag, _, step in tb.scalars if "_step/" in tag} == {8}
+
+
+def test_unrecorded_random_episodes_are_not_logged_but_counted():
+    tb = FakeWriter()
+    collector, _, _ = build(lengths=(2, 2), tb=tb)
+    collector.collect(8, train_iter=100, random_collect=True, record_random_collect=False)
+    assert not tb.scalars and collector._total_episode_count == 4 and collector.envstep == 8
+    collector.collect(4, train_iter=200)
+    assert ("collector_iter/episode_count", 2, 200) in tb.scalars
 
 
 @pytest.mark.differs(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,15 @@ def test_returns_are_the_first_of_each_env_in_env_order(env_num, extra, order):
     assert monitor.get_episode_return() == expected
     assert monitor.get_current_episode() == len(expected)
     assert monitor.is_finished() == (len(expected) == env_num + extra)
+
+
+def test_a_one_element_tensor_is_a_return_and_a_longer_one_is_not():
+    monitor = VectorEvalMonitor(1, 3)
+    for reward in (1.5, 2.5):
+        monitor.update_reward(0, torch.tensor([reward]))
+        assert monitor.get_latest_reward(0) == reward
+    with pytest.raises(RuntimeError):
+        monitor.update_reward(0, torch.tensor([1.0, 2.0]))
 
 
 def frame(value):

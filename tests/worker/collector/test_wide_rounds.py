@@ -13,6 +13,7 @@ from ding.policy import DQNPolicy
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.envs.env_manager.counting_vector_env import CountingVectorEnv
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
+from tests.envs.fakes import states
 from tests.fakes import FakeWriter
 
 LENGTHS = [3, 5, 1, 4]
@@ -92,6 +93,22 @@ def test_samples_and_statistics_are_those_of_rounds_of_the_envs_that_wait(
     monkeypatch.setattr(type(make()), "can_idle", False)
     count = len(wide_rounds)
     assert collected() == wide and len(wide_rounds) == count
+
+
+@pytest.mark.parametrize("make", [vector_envs, pool])
+def test_an_error_within_a_step_leaves_the_finished_samples_and_envs_that_have_to_be_reset(make, monkeypatch):
+    collector = collecting(make(), n_sample=4)
+    env = collector._env
+    before, step = plain(collector.collect(**KWARGS)), env.step_all
+    with monkeypatch.context() as context, pytest.raises(ZeroDivisionError):
+        context.setattr(env, "step_all", lambda actions: step(actions) and 1 / 0)
+        collector.collect(**KWARGS)
+    assert not env.is_owned and states(env) == ["ERROR"] * 4
+    with pytest.raises(RuntimeError, match="no env is ready"):
+        collector.collect(**KWARGS)
+    env.reset()
+    after = plain(collector.collect(**KWARGS))
+    assert all(row["next_obs"][2] == row["obs"][2] + 1 for row in before + after)
 
 
 def test_an_abnormal_step_ends_the_rounds_of_all_envs():

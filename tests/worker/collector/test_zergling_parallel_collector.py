@@ -177,6 +177,13 @@ def test_the_compressor_of_the_config_is_used(sent, compressor):
     assert {row["compressor"] for row in sent.rows} == {compressor}
 
 
+def test_a_policy_that_makes_no_samples_sends_none(sent):
+    collector = make(sent, lengths=(1,))
+    collector.policy.sample = lambda transitions: []
+    collector.start()
+    assert [what for what, _ in sent.events] == ["info"]
+
+
 def test_the_collect_setting_goes_to_the_policy(sent):
     collector = play(sent, lengths=(2,))
     assert collector.policy.kwargs == [{"eps": 0.5}] * 2
@@ -294,6 +301,15 @@ def test_the_finish_info_of_a_collector_that_has_not_played_is_zero():
     )
     assert {info[f"avg_time_per_{of}"] for of in ("episode", "step", "train_sample")} == {0.0}
     assert info["reward_raw"] == [] and info["collector_done"] is False
+
+
+def test_an_evaluation_with_nothing_to_play_says_that_it_is_over(sent):
+    collector = make(sent)
+    manager = FakeManager([1], episode_num=1)
+    collector.env_manager = manager
+    manager.step({0: 0})
+    collector.start()
+    assert [(what, content.get("collector_done")) for what, content in sent.events] == [("info", True)]
 
 
 # Env managers and policies.
@@ -422,6 +438,25 @@ def test_closing_closes_the_envs_of_a_round_that_hangs(sent, monkeypatch):
     assert errors == ["the round under way has not ended within 0.01 s; it is left to itself"]
     gate.open()
     playing()
+
+
+def test_each_env_step_of_a_long_round_ends_the_silence(sent, monkeypatch):
+    from ding.worker.collector import base_parallel_collector
+
+    now = [1000.0]
+    monkeypatch.setattr(base_parallel_collector, "monotonic", lambda: now[0])
+    gate = GATES["g"] = Gate()
+    collector = make(sent, lengths=(50, 50), env={"wait_at": [1, 0, 3], "gate": "g"})
+    playing = in_thread(collector.start)
+    assert gate.reached.wait(DEADLINE_S)  # in its third round env 0 has made a step, env 1 is in one
+    now[0] += 100
+    assert collector.silence_s == 0.0
+    now[0] += 50
+    assert collector.silence_s == 50.0  # no further step: the task may be stalled
+    gate.open()
+    collector.close()
+    playing()
+    assert collector.silence_s == 0.0
 
 
 def test_a_closed_collector_plays_nothing(sent):

@@ -290,6 +290,12 @@ def test_an_average_is_over_the_last_eleven_values():
     assert (tag, value, step) == ("learner_iter/total_loss_avg", 25.0, 30)
 
 
+def test_names_the_policy_never_logged_show_as_zero():
+    learner = make_learner(FakePolicy({}, names=("never",)), hook={"log_show_after_iter": 1})
+    learner.train([])
+    assert learner.tb_logger.written[0] == ("scalar", "learner_iter/never_avg", 0.0, 0)
+
+
 @pytest.mark.differs("drops `[scalars]` entries of the log", "writes them with `add_scalars`")
 def test_histograms_and_groups_of_scalars_are_written_when_due_with_their_newest_values():
     outputs = [

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+
+from ding.utils.data.samples import Samples, Table
 
 
 def episode(number: int, length: int) -> list[dict]:
@@ -34,6 +37,13 @@ def test_sampling_gives_whole_episodes(make_episode):
     assert sorted((each[0]["n"], len(each)) for each in batch) == [(0, 4), (1, 2), (2, 3)]
     assert buffer.sample(4, 0) is None
     assert len(buffer.sample(4, 0, replace=True)) == 4
+
+
+def test_an_episode_of_chosen_transitions_keeps_what_is_no_number(make_episode):
+    buffer = make_episode(1)
+    transitions = Table.of([{"name": f"step {i}", "n": i} for i in range(4)])
+    buffer.push([Samples(transitions.take(np.array([3, 1])))], 2)
+    assert buffer.sample(1, 0) == [[{"name": "step 3", "n": 3}, {"name": "step 1", "n": 1}]]
 
 
 def test_what_is_handed_out_is_the_callers(make_episode):

@@ -121,3 +121,30 @@ def test_a_large_buffer_goes_on_from_a_folder_of_states(storage, tmp_path):
     assert all(np.array_equal(left["next_obs"], right["next_obs"]) for left, right in zip(one, again, strict=True))
     for each in (buffer, other):
         each.close()
+
+
+def sequences(lengths, size=SIZE, **cfg):
+    """A buffer of transitions, in episodes of these lengths; the last one is under way."""
+    buffer = create_buffer(EasyDict(type="sequence", replay_buffer_size=size, **cfg), exp_name="exp")
+    n = 0
+    for length in lengths:
+        for step in range(length):
+            is_last = step == length - 1 and n + 1 < sum(lengths)
+            buffer.push([{"n": n, "done": is_last}], -1)
+            n += 1
+    return buffer
+
+
+def windows(buffer, length):
+    """All windows of this length there are."""
+    drawn = (buffer.sample(1, length, 0, replace=True) for _ in range(200))
+    return sorted({tuple(item["n"] for item in sample[0]) for sample in drawn if sample})
+
+
+def test_an_episode_ends_where_a_transition_is_discarded():
+    buffer = sequences([3, 5, 3])
+    buffer.discard(lambda item: item["n"] == 5)
+    assert windows(buffer, 2) == [(0, 1), (1, 2), (3, 4), (6, 7), (8, 9), (9, 10)]
+    buffer.push([{"n": 11, "done": True}], -1)  # the episode under way goes on
+    assert (9, 10, 11) in windows(buffer, 3)
+    buffer.close()

@@ -110,6 +110,13 @@ def test_an_unfinished_episode_lends_only_what_is_stored(make):
     assert goals_by_step(buffer) == {0: {3}, 1: {3}, 2: {3}, 10: {12}, 11: {12}, 3: {5}, 4: {5}}
 
 
+def test_episodes_are_found_after_items_were_discarded(make):
+    buffer = make()
+    buffer.push(episode(0, 4) + episode(10, 12), 0)
+    buffer.discard(lambda item: item["action"].item() == 2)
+    assert goals_by_step(buffer) == {0: {1, 2, 4}, 1: {2, 4}, 3: {4}, 10: {11, 12}, 11: {12}}
+
+
 def test_the_reward_is_that_of_the_new_goal_and_the_rest_stays(make):
     buffer = make(k=math.inf)
     buffer.push(episode(0, 3), 0)

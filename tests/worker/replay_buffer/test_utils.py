@@ -26,6 +26,23 @@ def test_to_positive_index_counts_negative_ones_from_the_end():
     assert [to_positive_index(i, 10) for i in (None, 0, 3, -1, -10)] == [None, 0, 3, 9, 0]
 
 
+def test_histories_fade_to_one_percent_over_the_window(clock):
+    limiter = controller(clock)
+    limiter.history_push_count, limiter.history_sample_count = 60, 40
+    clock.now = 4.999
+    four_seconds = 0.01 ** (4 / 5)
+    assert limiter.history_push_count == pytest.approx(60 * four_seconds)
+    clock.now = 5.4
+    assert limiter.history_push_count == pytest.approx(0.6, abs=1e-5)
+    assert limiter.history_sample_count == pytest.approx(0.4, abs=1e-5)
+    clock.now = 6.0
+    limiter.add(pushed=10)
+    assert limiter.history_push_count == pytest.approx(0.6 * 0.01 ** (1 / 5) + 10, abs=1e-5)
+    other, clock.now = controller(clock), 8.0
+    other.load_state_dict(limiter.state_dict())
+    assert other.state_dict() == limiter.state_dict()
+
+
 def test_a_push_is_free_before_the_first_sample_and_then_bounded(clock):
     limiter = controller(clock)
     assert limiter.can_push(1000)
