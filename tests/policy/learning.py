@@ -76,8 +76,3 @@ def watched_steps() -> Iterator[list[list[Tensor]]]:
     steps: list[list[Tensor]] = []
     with before_each_step(lambda optimizer: steps.append([p for g in optimizer.param_groups for p in g["params"]])):
         yield steps
-
-
-def gradients_of(module: nn.Module) -> list[Tensor]:
-    """Copies of the gradients of the parameters of `module`."""
-    return [parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None]

@@ -62,15 +62,6 @@ def test_a_batch_of_columns_is_that_of_the_dicts(obs, change, keys):
         assert samples.table is not None
 
 
-def test_a_batch_does_not_share_memory_with_the_samples():
-    samples = Samples(Table.of(make_batch(4)))
-    before = samples.table.rows()
-    for value in default_preprocess_learn(samples).values():
-        if isinstance(value, torch.Tensor):
-            value.zero_()
-    assert_equal(list(samples), before)
-
-
 @pytest.mark.parametrize(
     "end", [TERMINATED, TRUNCATED, {"done": True}, {"done": False}, {"done": True, "truncated": True}]
 )
@@ -88,15 +79,6 @@ def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(end):
     results = [make_policy().learn_mode.forward(samples) for samples in (made, expected)]
     assert results[0] == results[1]
     assert_equal(list(made), expected)
-
-
-def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():
-    stored = [Table.of([{"obs": torch.full((2,), float(start + i))} for i in range(4)]) for start in (0, 10)]
-    index = np.arange(3)
-    obs, next_obs = stored[0].columns["obs"].take(index), stored[1].columns["obs"].take(index + 1)
-    samples = Samples(Table.of(make_batch(3)).with_columns(obs=obs, next_obs=next_obs))
-    data = OnPolicyData(samples, ignore_done=False, with_next=True)
-    assert data.observations[:, 0].tolist() == [0, 1, 2, 11, 12, 13]
 
 
 def test_observations_that_columns_share_are_there_once():
