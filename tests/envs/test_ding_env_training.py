@@ -17,11 +17,7 @@ from ding.policy.policy_factory import PolicyFactory
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.envs.toys import Toy
 from tests.fakes import FakeWriter, ScriptedPolicy
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+from tests.own_folder import own_folder as own_folder
 
 
 def short_configs(**env):

@@ -25,6 +25,7 @@ from ding.envs.gym_env import env as gym_env
 from ding.example.cartpole_dqn import create_config, main_config
 from ding.policy.policy_factory import PolicyFactory
 from tests.fakes import ScriptedPolicy
+from tests.own_folder import own_folder as own_folder
 
 pytestmark = [
     pytest.mark.oldgym,
@@ -301,12 +302,7 @@ def test_the_random_policy_acts_in_spaces_of_gym(gym):
     env.step(draw(env.action_space).numpy())
 
 
-@pytest.fixture
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def test_the_serial_pipeline_trains_on_gym(gym, in_tmp):
+def test_the_serial_pipeline_trains_on_gym(gym):
     main, create = copy.deepcopy(main_config), copy.deepcopy(create_config)
     main.exp_name = "exp"
     main.env.update(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2)

@@ -22,6 +22,7 @@ from ding.worker.collector.players import (
     BattleSampleSerialCollector,
 )
 from tests.fakes import FakeWriter
+from tests.own_folder import own_folder as own_folder
 from tests.worker.collector.battles import Player
 
 
@@ -214,8 +215,7 @@ def where(sample):
 
 
 @pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
-def test_episodes_of_both_players_are_collected_also_of_one_that_ends_early(cls, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_episodes_of_both_players_are_collected_also_of_one_that_ends_early(cls):
     cfg = BattleEpisodeSerialCollector.default_config()
     env = managed(partial(Lifespans, (2, 3)), cls)
     collector = BattleEpisodeSerialCollector(cfg, env, [Player(), Player()], FakeWriter(), "exp")
@@ -232,8 +232,7 @@ def test_episodes_of_both_players_are_collected_also_of_one_that_ends_early(cls,
     assert [[info["eval_episode_return"] for info in of_player] for of_player in infos] == [[2.0] * 2, [6.0] * 2]
 
 
-def test_samples_of_both_players_are_collected(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_samples_of_both_players_are_collected():
     cfg = EasyDict({**BattleSampleSerialCollector.default_config(), "type": "sample_1v1"})
     env = managed(partial(Lifespans, (4, 4)))
     players = [Player(), Player()]
@@ -246,8 +245,7 @@ def test_samples_of_both_players_are_collected(monkeypatch, tmp_path):
         assert all(row["done"] is (int(row["next_obs"][2]) == 4) for row in samples)
 
 
-def test_nothing_is_recorded_of_a_player_after_its_own_end(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_nothing_is_recorded_of_a_player_after_its_own_end():
     players = [Player(), Player()]
     env = managed(partial(Lifespans, (2, 5)))
     cfg = BattleSampleSerialCollector.default_config()
@@ -274,8 +272,7 @@ class Always:
 
 
 @pytest.mark.parametrize("actions, result, mean", [((1, 1), "wins", 3.0), ((1, 0), "losses", -3.0)])
-def test_an_evaluation_counts_who_wins_a_zero_sum_game(actions, result, mean, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_an_evaluation_counts_who_wins_a_zero_sum_game(actions, result, mean):
     evaluator = BattleInteractionSerialEvaluator(
         BattleInteractionSerialEvaluator.default_config(),
         managed(partial(Matching, (3, 3))),
