@@ -48,14 +48,6 @@ def test_an_env_by_id_is_made_at_the_first_reset(registered):
     assert len(registered) == 1
 
 
-def test_spaces_of_an_env_by_id_are_known_before_the_first_reset(registered):
-    env = DingEnvWrapper(cfg={"env_id": "DingToy-v1", "env_wrapper": ["frame_stack"]})
-    assert env.observation_space == spaces.Box(-10, 10, (4, 2), np.float32)
-    assert env.action_space == spaces.Discrete(3)
-    assert env.reward_space == spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    assert [toy.closed for toy in registered] == [1]
-
-
 def test_an_instance_is_wrapped_at_once_and_is_stepped_itself():
     toy = Toy()
     env = DingEnvWrapper(toy)

@@ -13,6 +13,7 @@ from ding.policy.base_policy import CommandModePolicy, Policy, create_policy, ge
 from ding.policy.command_mode_policy_instance import DQNCommandModePolicy
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.policy.learning import model_of
 from tests.policy.samples import make_config
 
@@ -218,6 +219,15 @@ def test_unknown_keys_belong_to_the_user():
     DQNCommandModePolicy(make_config(nsteps=0, learn__batchsize="many"), enable_field=["command"])
 
 
+@pytest.mark.parametrize("name", ["sqn", "r2d2", "acer", "impala", "dqfd", "discrete_sac"])
+def test_several_actions_a_step_are_refused_by_policies_that_have_one(name):
+    cfg = POLICY_REGISTRY.get(name).default_config()
+    cfg.model.update(obs_shape=4, action_shape=[3, 2])
+    cfg.collect.env_num = 1
+    with pytest.raises(ConfigError, match="action_shape"):
+        create_policy(cfg, enable_field=["collect"])
+
+
 @pytest.mark.parametrize(
     ("module", "name"),
     [
@@ -237,3 +247,19 @@ def test_a_policy_is_found_in_the_module_of_its_own_that_configs_name(module, na
     get_policy_cls(EasyDict(type="dqn", import_names=[f"ding.policy.{module}"]))
     found = importlib.import_module(f"ding.policy.{module}")
     assert getattr(found, name) is getattr(ding.policy, name)
+
+
+def test_a_gpu_may_be_named_and_must_exist(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    placed = []
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: placed.append(device))
+    for cuda in (True, "cuda:0", "cuda:1"):
+        DQNPolicy(make_config(cuda=cuda), enable_field=["eval"])
+    assert placed == ["cuda:0", "cuda:0", "cuda:1"]
+    with pytest.raises(ConfigError, match="cuda:2"):
+        DQNPolicy(make_config(cuda="cuda:2"), enable_field=["eval"])
+    with pytest.raises(ConfigError, match="multi_gpu"):
+        DQNPolicy(make_config(cuda="cuda:1", multi_gpu=True), enable_field=["learn"])
+    with pytest.raises(ConfigError, match="name of a GPU"):
+        DQNPolicy(make_config(cuda="gpu"), enable_field=["eval"])

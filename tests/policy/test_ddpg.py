@@ -209,6 +209,14 @@ def test_hybrid_actions_are_explored_in_both_parts():
     assert list(transition) == ["obs", "next_obs", "action", "logit", "reward", "done"]
 
 
+def test_hybrid_evaluation_takes_the_likeliest_type():
+    policy = make_policy("eval", space="hybrid")
+    output = policy.eval_mode.forward(OBS)[0]
+    expected = model_of(policy)(torch.ones(1, 3), mode="compute_actor")
+    assert output["action"]["action_type"].tolist() == [expected["logit"].argmax().item()]
+    assert torch.allclose(output["action"]["action_args"], expected["action_args"][0])
+
+
 def test_hybrid_actions_go_through_a_pipeline():
     eps = {"type": "linear", "start": 1.0, "end": 0.1, "decay": 100}
     main = EasyDict(

@@ -123,6 +123,11 @@ def target_entropy(output, alpha=0.2):
     return output["entropy"] - output["alpha_loss"] / math.log(alpha)
 
 
+def test_a_target_entropy_of_the_user_takes_effect():
+    output = make_policy("learn", learn__target_entropy=0.3).learn_mode.forward(make_discrete_batch(8))
+    assert target_entropy(output) == pytest.approx(0.3, rel=1e-4)
+
+
 def test_actions_that_a_mask_rules_out_have_no_value_and_are_never_taken():
     def obs(mask):
         return {"observation": torch.rand(3), "action_mask": torch.tensor(mask)}

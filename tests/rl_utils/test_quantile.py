@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.rl_utils.distributional import (
+    evaluate_quantile_at_action,
     fqf_calculate_fraction_loss,
     fqf_nstep_td_data,
     fqf_nstep_td_error,
@@ -143,3 +144,8 @@ def test_the_fraction_loss_equals_its_naive_twin_and_moves_only_the_inner_fracti
     assert q_value.grad is None
     assert torch.allclose(quantiles.grad[:, 1:-1] * batch, torch.tensor(gradients), atol=1e-5)
     assert (quantiles.grad[:, [0, -1]] == 0).all()
+
+
+def test_quantiles_are_picked_at_the_action():
+    q_s = torch.arange(12.0).reshape(2, 3, 2)
+    assert evaluate_quantile_at_action(q_s, torch.tensor([1, 0])).squeeze(-1).tolist() == [[1, 3, 5], [6, 8, 10]]

@@ -173,3 +173,8 @@ def test_criterion_is_replaceable():
     _, squared = q_nstep_td_error(data, 0.9)
     _, absolute = q_nstep_td_error(data, 0.9, criterion=torch.nn.L1Loss(reduction="none"))
     assert torch.allclose(absolute**2, squared)
+
+
+def test_view_similar_appends_singleton_axes():
+    assert view_similar(torch.zeros(4), torch.zeros(4, 2, 3)).shape == (4, 1, 1)
+    assert view_similar(torch.zeros(4, 2), torch.zeros(4, 2)).shape == (4, 2)

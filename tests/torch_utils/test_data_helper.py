@@ -12,12 +12,16 @@ from ding.torch_utils import (
     get_null_data,
     get_tensor_data,
     same_shape,
+    squeeze,
     tensor_to_list,
     to_device,
+    to_dtype,
     to_item,
     to_list,
     to_ndarray,
     to_tensor,
+    unsqueeze,
+    zeros_like,
 )
 
 Pair = namedtuple("Pair", ["a", "b"])
@@ -186,6 +190,16 @@ def test_to_device_moves_tensors_modules_and_trees_and_keeps_the_rest():
     assert result["a"] is array and result["d"] is distribution
     assert (result["t"], result["n"]) == ("x", None)
     assert to_device(module, "meta").weight.is_meta
+
+
+def test_nested_tensor_operations_reach_every_tensor():
+    item = {"a": torch.ones(2, 1), "b": [torch.ones(1, 2)]}
+    assert to_dtype(item, torch.int64)["b"][0].dtype == torch.int64
+    assert unsqueeze(item, 1)["a"].shape == (2, 1, 1)
+    assert unsqueeze(item)["b"][0].shape == (1, 1, 2)
+    assert squeeze(item, 1)["a"].shape == (2,)
+    assert squeeze(item, 1)["b"][0].shape == (1, 2)
+    assert zeros_like(item)["b"][0].tolist() == [[0, 0]]
 
 
 def test_get_tensor_data_copies_without_gradient():

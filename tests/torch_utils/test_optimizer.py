@@ -12,6 +12,8 @@ from ding.torch_utils.optimizer_helper import (
     Adam,
     GradientGuard,
     RMSprop,
+    calculate_grad_norm,
+    calculate_grad_norm_without_bias_two_norm,
     grad_ignore_norm,
     grad_ignore_value,
 )
@@ -304,6 +306,17 @@ def test_get_grad_sums_the_powered_norms():
     assert optimizer.get_grad() == pytest.approx(norm(grads) ** 2)
     assert RMSprop(net.parameters(), grad_norm_type=1).get_grad() == pytest.approx(norm(grads, 1))
     assert Adam(net.parameters()).get_grad() == pytest.approx(norm(grads) ** 2)
+
+
+def test_grad_norms_of_a_model():
+    net = make_net()
+    assert calculate_grad_norm(net) == 0
+    assert calculate_grad_norm(net, "inf") == 0
+    backward(net)
+    grads = [parameter.grad for parameter in net.parameters()]
+    assert calculate_grad_norm(net) == pytest.approx(norm(grads))
+    assert calculate_grad_norm(net, "inf") == pytest.approx(norm(grads, math.inf))
+    assert calculate_grad_norm_without_bias_two_norm(net) == pytest.approx(norm(grads[::2]))
 
 
 def test_grad_ignore_functions_clear_large_gradients():

@@ -190,16 +190,6 @@ def test_an_env_that_an_asynchronous_manager_answers_late_is_in_a_later_block():
             assert steps[env_id] == [[env_id, episode, step + 1] for episode, step in at]
 
 
-def test_a_pool_with_a_smaller_batch_hands_out_blocks_of_the_envs_that_answer():
-    with launched(from_pool(batch_size=2)) as manager, launched(from_pool(batch_size=2)) as twin:
-        for t in range(30):
-            ready = manager.ready_block()
-            assert_same(by_dicts(ready), twin.ready_obs)
-            actions = actions_of(ready.env_ids, t)
-            step = manager.act(actions, ready.env_ids)
-            assert_block_is(step, twin.step(dict(zip(ready.env_ids, actions, strict=True))))
-
-
 @pytest.mark.guarantees("overrides")
 @pytest.mark.parametrize("cls", [BaseEnvManager, PoolEnvManager])
 def test_a_class_that_overrides_step_is_stepped_by_it(cls):

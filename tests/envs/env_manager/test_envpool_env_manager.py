@@ -103,24 +103,6 @@ def test_an_episode_that_ends_is_followed_by_the_next_during_the_next_step(libra
         assert library.pools[0].actions == [[0, 0, 0, 0], [1, 1, 5], [2, 0]]
 
 
-@pytest.mark.parametrize("look", ["ready_obs", "ready_obs_id", "ready_block", "wait_another"])
-def test_when_all_episodes_have_ended_at_once_the_next_ones_begin_when_that_is_asked_for(library, look):
-    with launched(2, env_id="One-v0") as manager:
-        for number in range(2, 5):
-            assert all(done for _, done in act(manager).values())
-            found = getattr(manager, look)
-            assert (found() if callable(found) else found) is not None
-            assert shown(manager) == {0: [10, number - 1, 0], 1: [11, number - 1, 0]}
-            assert manager.episodes_of([0, 1]).tolist() == [number, number]
-        assert manager.wait_another() is False
-    with launched(2, env_id="One-v0", episode_num=2) as manager:
-        act(manager), act(manager)
-        assert (manager.ready_obs, manager.wait_another(), manager.done) == ({}, False, True)
-    with launched(2, env_id="One-v0", auto_reset=False) as manager:
-        act(manager)
-        assert (manager.ready_obs, manager.wait_another(), manager.done) == ({}, False, False)
-
-
 @pytest.mark.parametrize("length", ["One-v0", "Three-v0"])
 @pytest.mark.parametrize("limit", [None, 2])
 def test_a_collector_gets_every_step_once_and_none_across_episodes(library, length, limit):
@@ -201,14 +183,6 @@ def test_a_config_that_envpool_cannot_follow_is_refused(library, cfg, env_cfg, t
     env_fn = None if env_cfg is None else [partial(GymnasiumEnv, cfg=env_cfg)]
     with pytest.raises(ConfigError, match=text):
         PoolEnvManager(cfg, env_fn)
-
-
-def test_what_envpool_cannot_do_is_refused(library):
-    with launched(2) as manager:
-        with pytest.raises(NotImplementedError):
-            manager.enable_save_replay("videos")
-        with pytest.raises(ValueError, match="takes no parameters of a reset"):
-            manager.reset({0: {"level": 1}})
 
 
 @pytest.mark.parametrize("batch_size", [3, 2])

@@ -184,15 +184,6 @@ def test_a_process_that_inherits_a_manager_does_not_end_its_envs():
         assert manager.step({0: np.array([0])})[0].obs.tolist() == [0, 0, 1]
 
 
-def test_the_thread_that_launched_a_manager_may_end():
-    manager = SyncSubprocessEnvManager([Make(0)], FORK)
-    thread = threading.Thread(target=manager.launch)
-    thread.start()
-    thread.join(20)
-    assert manager.step({0: np.array([0])})[0].obs.tolist() == [0, 0, 1]
-    manager.close()
-
-
 @pytest.mark.guarantees("signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_end_of_a_job_is_left_to_the_managers_process(number):

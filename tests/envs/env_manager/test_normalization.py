@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ding.envs import (
-    AsyncSubprocessEnvManager,
     BaseEnvManager,
     DingEnvWrapper,
     RewardNormWrapper,
@@ -142,16 +141,3 @@ def test_rewards_keep_their_statistics_over_episodes_once_they_are_shared():
         step(manager, 45)
         manager.sync_normalization()
     assert float(manager.normalization_state()["RewardNormWrapper0"]["size"]) == pytest.approx(45, rel=1e-4)
-
-
-def test_envs_of_an_asynchronous_manager_share_while_steps_are_under_way():
-    with make_manager(AsyncSubprocessEnvManager, length=10) as manager:
-        manager.launch()
-        steps = 0
-        for _ in range(12):
-            manager.sync_normalization()
-            steps += len(manager.step(dict.fromkeys(manager.ready_obs, 0)))
-        while manager.ready_obs_id != [0, 1]:
-            steps += len(manager.step({}))
-        manager.sync_normalization()
-        assert float(manager.normalization_state()["ObsNormWrapper0"]["size"]) == pytest.approx(steps, rel=1e-4)

@@ -122,32 +122,6 @@ def test_actions_are_for_the_envs_whose_observations_were_read():
     assert [timestep.env_id.item() for timestep in manager.step([4, 5])] == [0, 1]
 
 
-class FakeTrees:
-    """What is used of `treetensor.numpy`."""
-
-    @staticmethod
-    def array(data):
-        return "tree", data
-
-
-def test_trees_are_those_of_treetensor_where_it_is_installed(monkeypatch):
-    monkeypatch.setattr(block, "_treetensor", lambda: FakeTrees)
-    manager = base({})
-    manager.launch()
-    ((kind, data),) = manager.step([0])
-    assert kind == "tree"
-    assert {key: type(value) for key, value in data.items() if key != "info"} == dict.fromkeys(
-        ["obs", "reward", "done", "env_id"], np.ndarray
-    )
-
-    class Actions:
-        def json(self):
-            return {"a": [7]}
-
-    manager.step(Actions())
-    assert manager.actions == [[0, {"a": 7}]]
-
-
 def test_a_tree_is_a_dict_with_attributes():
     tree = Tree(obs=Tree(image=1))
     for twin in (tree, copy.deepcopy(tree), pickle.loads(pickle.dumps(tree))):

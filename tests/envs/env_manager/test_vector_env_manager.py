@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box
 
 from ding.entry import serial_pipeline
 from ding.envs import GymnasiumEnv, VectorEnvManager, create_env_manager
@@ -158,23 +158,6 @@ def test_actions_are_scaled_onto_the_bounds_which_they_do_not_leave(dtype):
         manager.act(np.array([[1.0, -1.0], [-9.0, 0.0]], np.float32), [0, 1])
         (given,) = manager.simulator.given  # which refuses actions that are not in its space
         np.testing.assert_allclose(given, [[0.1, -0.2], [-0.2, -0.05]], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "space, own, actions, given",
-    [
-        (Discrete(3, start=2), Discrete(3), [[0], [2]], [2, 4]),
-        (Discrete(3, start=-1), Discrete(3), np.array([[0], [2]], np.uint8), [-1, 1]),
-        (MultiDiscrete([2, 2], start=[1, -1]), MultiDiscrete([2, 2]), [[0, 1], [1, 0]], [[1, 0], [2, -1]]),
-    ],
-)
-def test_choices_count_from_0_wherever_the_space_starts(space, own, actions, given):
-    with counting(lengths=(3, 3), actions=space) as manager:
-        assert manager.action_space == own
-        manager.act(np.array(actions), [0, 1])
-        assert manager.simulator.given[0].tolist() == given
-        with pytest.raises(ValueError, match="outside of the action space"):
-            manager.act(np.array(actions) + 2, [0, 1])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 
 from ding.envs import DemoEnv, EnvWrapper, GymToGymnasiumWrapper
 from ding.envs.env_wrappers.base_wrapper import ObservationWrapper
-from ding.envs.env_wrappers.gym_adapter import GymAdapter
 from tests.envs.toys import FourValueToy, Toy, ToyBaseEnv, play
 
 
@@ -139,23 +138,3 @@ def test_an_observation_wrapper_changes_observations_of_reset_and_step():
     assert env.step(0)[0].tolist() == [0, -1]
     with pytest.raises(NotImplementedError):
         ObservationWrapper(Toy()).reset()
-
-
-@pytest.mark.parametrize(
-    ("done", "info", "terminated", "truncated"),
-    [
-        (False, {}, False, False),
-        (True, {}, True, False),
-        (True, {"TimeLimit.truncated": True}, False, True),
-        (True, {"TimeLimit.truncated": False}, True, False),
-        (True, {"terminated": False, "truncated": True}, False, True),
-        (True, {"terminated": True, "truncated": True}, True, True),
-        # A wrapper has ended the episode, or goes on.
-        (True, {"terminated": False, "truncated": False}, True, False),
-        (False, {"terminated": True, "truncated": False}, False, False),
-    ],
-)
-def test_flags_that_do_not_fit_the_end_give_way_to_it(done, info, terminated, truncated):
-    toy = FourValueToy()
-    toy.step = lambda action: (0, 1.0, done, info)
-    assert GymAdapter(toy).step(0)[2:] == (terminated, truncated, info)

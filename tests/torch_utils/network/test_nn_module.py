@@ -18,6 +18,7 @@ from ding.torch_utils.network.nn_module import (
     fc_block,
     noise_block,
     one_hot,
+    sequential_pack,
 )
 
 
@@ -37,6 +38,12 @@ def test_noise_block_has_a_noisy_layer_in_the_place_of_the_linear_one():
     block = noise_block(4, 8, nn.ReLU(), norm_type="LN", use_dropout=True, sigma0=0.7)
     assert types(block) == [NoiseLinearLayer, nn.LayerNorm, nn.ReLU, Dropout]
     assert block[0].sigma0 == 0.7
+
+
+def test_sequential_pack_tells_the_width_of_its_last_layer_that_has_one():
+    assert sequential_pack([nn.Conv2d(3, 5, 1), nn.ReLU()]).out_channels == 5
+    assert sequential_pack([nn.Linear(3, 6), nn.ReLU()]).out_channels == 6
+    assert not hasattr(sequential_pack([nn.ReLU()]), "out_channels")
 
 
 def test_mlp_is_flat_and_shares_one_activation():

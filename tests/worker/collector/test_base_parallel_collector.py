@@ -5,8 +5,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.utils.registry_factory import PARALLEL_COLLECTOR_REGISTRY
-from ding.worker.collector import BaseParallelCollector, create_parallel_collector, get_parallel_collector_cls
+from ding.worker.collector import BaseParallelCollector
 from tests.fakes import FakeManager
 
 
@@ -155,11 +154,3 @@ def test_the_default_config_is_a_copy_that_names_the_class():
     first = Plain.default_config()
     first.print_freq = 0
     assert Plain.default_config() == {"print_freq": 5, "cfg_type": "PlainDict"}
-
-
-def test_a_registered_class_is_found_by_its_type():
-    PARALLEL_COLLECTOR_REGISTRY.register("plain_parallel_test", Plain, force_overwrite=True)
-    collector = create_parallel_collector(cfg(type="plain_parallel_test"))
-    assert type(collector) is get_parallel_collector_cls(EasyDict(type="plain_parallel_test")) is Plain
-    with pytest.raises(KeyError):
-        get_parallel_collector_cls(EasyDict(type="nobody"))

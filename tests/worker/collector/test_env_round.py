@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.envs.env_manager.block import DictBlocks
-from ding.worker.collector.env_round import Batch, Steps, check_finite
-from tests.fakes import Timestep
+from ding.worker.collector.env_round import Batch, check_finite
 
 
 def batch_of(items):
@@ -59,19 +57,3 @@ def test_a_mask_that_is_added_to_logits_may_be_minus_infinity():
     item["action_mask"][1] = np.nan
     with pytest.raises(FloatingPointError, match=r"\['action_mask'\] of env . holds NaN"):
         check_finite([0, 1], STEPS, batch_of([item, item]).node)
-
-
-# Players
-
-
-def test_timesteps_keep_their_type_and_further_fields_and_share_no_memory_with_the_envs():
-    class Wide(Timestep):
-        pass
-
-    obs, reward = np.array([1.0]), np.array([2.0], np.float32)
-    block = DictBlocks().block_of({0: Wide(obs, reward, False, {"k": 1})}, [])
-    steps = Steps(block, batch_of([obs]), {}, Batch([0], block.obs))
-    obs[:], reward[:] = 9.0, 9.0
-    (step,) = steps.timesteps()
-    assert type(step) is Wide and step.info == {"k": 1}
-    assert (step.obs.tolist(), step.reward.tolist()) == ([1.0], [2.0])

@@ -118,21 +118,6 @@ def test_a_gap_is_none_between_the_observations_of_a_transition(dicts):
     assert [a["next_obs"] is b["obs"] for a, b in zip(items, items[1:], strict=False)] == [False, True]
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
-def test_observations_may_change_their_shape_or_dtype_on_the_way(shape):
-    twin = Twin(2)
-    twin.step([0, 1])
-    twin.shape = shape
-    twin.step([0, 1])
-    twin.dtype = np.int64
-    twin.step([0, 1])
-    twin.step([0, 1])
-    items, expected = twin.take(0)
-    assert listed(items) == expected
-    assert [item["next_obs"].dtype for item in items] == [torch.float32] * 2 + [torch.int64] * 2
-    assert [item["obs"].dtype for item in items] == [torch.float32] * 3 + [torch.int64]
-
-
 # End flags
 
 
