@@ -28,11 +28,6 @@ def test_a_hash_tells_values_types_and_shapes_apart(one, other):
     assert digest(one) != digest(other)
 
 
-def test_a_hash_depends_on_content_only():
-    assert digest({"a": np.arange(4)[::2], "b": None}) == digest({"b": None, "a": np.array([0, 2])})
-    assert digest(torch.arange(3)) == digest(torch.arange(3).clone())
-
-
 @pytest.mark.guarantees("equal-bits")
 def test_runs_are_recorded_and_repeat_bit_for_bit(tmp_path, capsys):
     files = [str(tmp_path / name) for name in ("before.json", "after.json")]

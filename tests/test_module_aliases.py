@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from ding import module_aliases
 from ding.module_aliases import ALIASES
 
 # What programs import from these modules.
@@ -134,9 +133,3 @@ def test_an_alias_can_be_the_first_thing_that_is_imported():
 def test_other_modules_are_still_missed():
     with pytest.raises(ModuleNotFoundError, match="No module named 'ding.utils.no_helper'"):
         importlib.import_module("ding.utils.no_helper")
-
-
-def test_installing_again_changes_nothing():
-    before = list(sys.meta_path)
-    module_aliases.install()
-    assert sys.meta_path == before

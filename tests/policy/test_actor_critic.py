@@ -1,16 +1,14 @@
 """What on-policy policies collect: actions, transitions, advantages; and what all PPO policies are made of."""
 
-import logging
-
 import pytest
 import torch
 from torch import nn
 
 from ding.model.template.vac import VAC
 from ding.policy import A2CPolicy, PPOPolicy
-from ding.policy.ppo import initialise_actor_critic, initialise_by_gains
+from ding.policy.ppo import initialise_actor_critic
 from ding.utils.config_helper import ConfigError
-from tests.policy.learning import parameters_of
+from tests.policy.learning import model_of, parameters_of
 from tests.policy.on_policy_samples import (
     TERMINATED,
     TRUNCATED,
@@ -33,29 +31,6 @@ def shapes(item):
     if isinstance(item, dict):
         return {key: shapes(value) for key, value in item.items()}
     return tuple(shapes(value) for value in item)
-
-
-GAUSSIAN = {"mu": (2,), "sigma": (2,)}
-
-
-@pytest.mark.parametrize(
-    ("space", "action", "logit"),
-    [
-        ("discrete", (1,), (3,)),
-        ("continuous", (2,), GAUSSIAN),
-        ("hybrid", {"action_type": (1,), "action_args": (2,)}, {"action_type": (3,), "action_args": GAUSSIAN}),
-        ("multi-discrete", ((1,), (1,)), ((2,), (3,))),
-    ],
-)
-def test_outputs_keep_ids_order_and_documented_shapes(space, action, logit):
-    policy = make_policy("collect", "eval", space=space)
-    collected, evaluated = policy.collect_mode.forward(OBS), policy.eval_mode.forward(OBS)
-    assert list(collected) == list(evaluated) == [3, 0]
-    for out in collected.values():
-        assert {key: shapes(value) for key, value in out.items()} == {"logit": logit, "value": (1,), "action": action}
-        assert not out["value"].requires_grad
-    for out in evaluated.values():
-        assert {key: shapes(value) for key, value in out.items()} == {"logit": logit, "action": action}
 
 
 def test_actions_are_drawn_from_the_policy():
@@ -95,7 +70,7 @@ def test_illegal_actions_are_never_taken():
     collected = policy._act_collect(observations, list(range(500)))["action"]
     assert set(collected[::2].tolist()) == {1} and set(collected[1::2].tolist()) == {0, 1}
     with torch.no_grad():
-        policy._model.actor_head.Q[-1][0].bias.copy_(torch.tensor([1.0, 0.0, 5.0]))
+        model_of(policy).actor_head.Q[-1][0].bias.copy_(torch.tensor([1.0, 0.0, 5.0]))
     evaluated = policy._act_eval(observations, list(range(500)))["action"]
     assert evaluated[:4].tolist() == [1, 0, 1, 0]
 
@@ -120,7 +95,7 @@ def naive_advantages(piece, values, after, gamma=0.99, lambda_=0.95):
 
 def value_of(policy, obs):
     with torch.no_grad():
-        return policy._model(obs[None], mode="compute_critic")["value"].item()
+        return model_of(policy)(obs[None], mode="compute_critic")["value"].item()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +152,7 @@ def test_agents_have_advantages_of_their_own():
     policy = make_policy(model=AgentModel(), multi_agent=True, learn__ppo_param_init=False)
     piece = make_piece(policy, 4)
     with torch.no_grad():
-        last = policy._model(piece[-1]["next_obs"][None], "compute_critic")["value"][0]
+        last = model_of(policy)(piece[-1]["next_obs"][None], "compute_critic")["value"][0]
     columns = [
         naive_advantages(piece, [t["value"][agent].item() for t in piece], [None] * 3 + [last[agent].item()])
         for agent in range(2)
@@ -195,21 +170,7 @@ def test_agents_may_have_rewards_of_their_own():
     assert torch.allclose(samples[-1]["adv"], torch.tensor([1.0, 10.0]) - piece[-1]["value"])
 
 
-def test_without_recomputing_next_obs_is_not_kept():
-    policy = make_policy("collect", recompute_adv=False)
-    samples = policy.collect_mode.get_train_sample(make_piece(policy, 3))
-    assert all("next_obs" not in sample for sample in samples)
-
-
 # --- state ---
-
-
-def test_a_state_without_the_newer_keys_loads():
-    policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.1})
-    state = make_policy(seed=3, learn__value_norm=False).learn_mode.state_dict()
-    policy.learn_mode.load_state_dict(state)
-    policy.collect_mode.load_state_dict({"model": state["model"]})
-    assert scale_of(policy.learn_mode) == pytest.approx(1.0, rel=1e-6)
 
 
 @pytest.mark.differs("never sends PPO's value scale to collecting processes", "sends it with the weights")
@@ -263,7 +224,7 @@ def test_only_the_last_layer_of_a_gaussian_policy_begins_small(share, space):
 
 def test_a_policy_initialises_its_model_if_it_learns_and_is_asked_to():
     def weight(*fields, **settings):
-        return make_policy(*fields, **settings)._model.encoder.init.weight
+        return model_of(make_policy(*fields, **settings)).encoder.init.weight
 
     assert is_orthogonal(weight("learn"), 1)
     assert not is_orthogonal(weight("learn", learn__ppo_param_init=False), 1)
@@ -274,7 +235,7 @@ def test_a_policy_initialises_its_model_if_it_learns_and_is_asked_to():
 @pytest.mark.parametrize("space", ["discrete", "continuous"])
 def test_gains_of_ones_own_are_those_of_hidden_layers_and_of_the_last_of_actor_and_critic(cls, space):
     policy = make_policy("learn", cls=cls, space=space, learn__init_gains=[1.5, 0.01, 0.5])
-    model = policy._model
+    model = model_of(policy)
     last = model.actor_head.mu if space == "continuous" else linears(model.actor_head)[-1]
     for layer in linears(model):
         gain = 0.01 if layer is last else 0.5 if layer is model.critic_head.last else 1.5
@@ -283,15 +244,6 @@ def test_gains_of_ones_own_are_those_of_hidden_layers_and_of_the_last_of_actor_a
         assert model.actor_head.log_sigma_param.eq(0).all()
     with pytest.raises(ConfigError, match="init_gains"):
         make_policy("learn", cls=cls, learn__init_gains=[1, 2])
-
-
-def test_gains_hold_for_convolutions_and_each_head_of_several():
-    model = VAC((3, 36, 36), [2, 3], encoder_hidden_size_list=[4, 4, 8])
-    initialise_by_gains(model, 2.0, 0.01, 1.0)
-    for conv in (layer for layer in model.modules() if isinstance(layer, nn.Conv2d)):
-        assert is_orthogonal(conv.weight.flatten(1) / 2, 1)
-    small = [layer for layer in linears(model) if is_orthogonal(layer.weight / 0.01, 1)]
-    assert [layer.out_features for layer in small] == [2, 3]
 
 
 # --- configuration ---
@@ -322,14 +274,8 @@ def test_wrong_settings_are_refused_at_construction(key, value):
 )
 def test_the_model_follows_the_action_space_of_the_policy():
     policy = make_policy(space="continuous")
-    assert policy.cfg.model.action_space == policy._model.action_space == "continuous"
-    assert make_policy(space="continuous", model__action_space="continuous")._model.action_space == "continuous"
-
-
-def test_what_has_no_effect_is_said(caplog):
-    with caplog.at_level(logging.WARNING, "ding"):
-        make_policy(nstep_return=True)
-    assert "policy.nstep_return has no effect" in caplog.text
+    assert policy.cfg.model.action_space == model_of(policy).action_space == "continuous"
+    assert model_of(make_policy(space="continuous", model__action_space="continuous")).action_space == "continuous"
 
 
 def test_a_policy_tells_which_kind_of_actions_it_chooses():

@@ -18,6 +18,7 @@ from ding.entry.recipes import find_recipe
 from ding.policy import sac
 from ding.utils.default_helper import deep_merge_dicts
 from tests.benchmarks import learning_peer
+from tests.policy.learning import model_of
 
 BATCH, UPDATES = 16, 1000
 OBS = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
@@ -83,7 +84,7 @@ def peer_model(name, cfg):
 def networks(name, policy, model):
     """Return pairs of our networks and the peer's."""
     for ours, theirs in PARTS[name].items():
-        for network, suffix in ((policy._model, ""), (policy._target_net, "_target")):
+        for network, suffix in ((model_of(policy), ""), (policy.learn_mode.get_attribute("target_net"), "_target")):
             peer = getattr(model.policy, theirs + suffix, None)  # the peer's SAC has no target of the actor
             if peer is not None:
                 yield network.get_submodule(ours.rstrip(".")), peer

@@ -8,15 +8,11 @@ from ding.policy import BatchPolicy
 from ding.policy.dqn import DQNPolicy
 from ding.utils import set_pkg_seed
 from ding.utils.batch_methods import batch_method
-from ding.utils.data.collate_fn import default_collate, default_decollate, split_output
+from ding.utils.data.collate_fn import default_collate, default_decollate
 from tests.fakes import FakeManager, Timestep
+from tests.own_folder import own_folder as own_folder
 from tests.policy.samples import make_config
 from tests.worker.collector.test_plain_transitions import collect
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def make(cls=DQNPolicy):
@@ -88,17 +84,3 @@ def test_a_policy_on_batches_acts_with_its_models_and_makes_plain_transitions_by
     assert list(transition) == ["obs", "next_obs", "action", "reward", "done"]
     assert transition["obs"] is obs[4] and transition["next_obs"] is step.obs
     assert policy.collect_mode.get_train_sample([transition]) == [transition]
-
-
-def test_recurrent_states_are_split_whether_they_are_stacked_or_not():
-    action = torch.tensor([4, 5])
-    stacked = split_output({"action": action, "prev_state": {"h": torch.tensor([[1.0], [2.0]])}})
-    listed = split_output({"action": action, "prev_state": [{"h": torch.tensor([1.0])}, {"h": torch.tensor([2.0])}]})
-    assert (
-        stacked
-        == listed
-        == [
-            {"action": torch.tensor([4]), "prev_state": {"h": torch.tensor([1.0])}},
-            {"action": torch.tensor([5]), "prev_state": {"h": torch.tensor([2.0])}},
-        ]
-    )

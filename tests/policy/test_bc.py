@@ -9,10 +9,8 @@ from easydict import EasyDict
 from torch import nn
 from torch.nn import functional as F
 
-from ding.entry import collect_demo_data, serial_pipeline_bc
 from ding.policy import BehaviourCloningCommandModePolicy, BehaviourCloningPolicy
-from ding.utils.config_helper import ConfigError
-from tests.policy.learning import set_paths
+from tests.policy.learning import model_of, set_paths
 
 OBS = {3: torch.zeros(3), 0: torch.ones(3)}
 
@@ -56,7 +54,7 @@ def columns(data):
 @pytest.mark.parametrize("smooth", [False, True])
 def test_discrete_actions_are_learned_as_classes_by_sgd_with_momentum(smooth):
     policy = make_policy("learn", learn__ce_label_smooth=smooth, learn__learning_rate=0.1)
-    net, velocity = copy.deepcopy(policy._model), None
+    net, velocity = copy.deepcopy(model_of(policy)), None
     data = demonstrations()
     obs, action = columns(data)
     for _ in range(3):
@@ -71,7 +69,7 @@ def test_discrete_actions_are_learned_as_classes_by_sgd_with_momentum(smooth):
             parameter.data -= 0.1 * change
         output = policy.learn_mode.forward(data)
         assert output["total_loss"] == pytest.approx(loss.item(), rel=1e-5) and output["cur_lr"] == 0.1
-    for own, expected in zip(policy._model.parameters(), net.parameters(), strict=True):
+    for own, expected in zip(model_of(policy).parameters(), net.parameters(), strict=True):
         assert torch.allclose(own, expected, atol=1e-6)
 
 
@@ -81,7 +79,7 @@ def test_real_valued_actions_are_learned_by_their_distance(space, loss_type):
     policy = make_policy("learn", continuous=True, space=space, loss_type=loss_type)
     data = demonstrations(continuous=True)
     obs, action = columns(data)
-    output = policy._model(obs)
+    output = model_of(policy)(obs)
     gap = (output["action"] if space == "regression" else output["logit"][0]).detach() - action
     expected = gap.abs().mean() if loss_type == "l1_loss" else gap.square().mean()
     assert policy.learn_mode.forward(data)["total_loss"] == pytest.approx(expected.item(), rel=1e-5)
@@ -114,7 +112,7 @@ def test_parts_of_an_action_are_learned_side_by_side():
     policy = BehaviourCloningPolicy(cfg, enable_field=["learn"])
     data = [{"obs": row["obs"], "action": torch.tensor([i % 2, i % 3])} for i, row in enumerate(demonstrations())]
     obs, action = columns(data)
-    heads = policy._model(obs)["logit"]
+    heads = model_of(policy)(obs)["logit"]
     expected = (F.cross_entropy(heads[0], action[:, 0]) + F.cross_entropy(heads[1], action[:, 1])) / 2
     assert policy.learn_mode.forward(data)["total_loss"] == pytest.approx(expected.item(), rel=1e-5)
 
@@ -133,11 +131,6 @@ def test_the_learning_rate_warms_up_and_decays_by_epochs():
         rates.append(policy.learn_mode.forward(demonstrations())["cur_lr"])
         policy.end_epoch()
     assert rates == pytest.approx([0.1, 0.1, 0.5, 0.5, 0.05, 0.05, 0.005])
-
-
-@pytest.mark.parametrize(("name", "kind"), [("SGD", "SGD"), ("Adam", "Adam"), ("AdamW", "AdamW")])
-def test_the_optimizer_is_the_one_that_is_named(name, kind):
-    assert type(make_policy("learn", learn__optimizer=name)._optimizer).__name__ == kind
 
 
 # --- collect and eval ---
@@ -172,49 +165,3 @@ def test_schedules_are_those_of_the_config():
     assert settings(info, other=EasyDict(eps=schedule)) == {"eps": 0.5}
     assert settings(info, continuous=True) == {"sigma": 0.2}
     assert settings(info, continuous=True, collect__noise_sigma=schedule) == {"sigma": 0.5}
-
-
-# --- training ---
-
-
-def outside_config(**learn):
-    """As the example config of DI-engine has it, without `other.eps`."""
-    main = EasyDict(
-        exp_name="cartpole_bc_seed0",
-        env={
-            "env_id": "CartPole-v1",
-            "collector_env_num": 8,
-            "evaluator_env_num": 5,
-            "n_evaluator_episode": 5,
-            "stop_value": 195,
-        },
-        policy={
-            "continuous": False,
-            "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [64, 64, 128]},
-            "learn": {"batch_size": 64, "learning_rate": 0.01, "learner": {}, "train_epoch": 20, **learn},
-            "eval": {"evaluator": {"eval_freq": 40}},
-        },
-    )
-    create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": "bc"})
-    return main, create
-
-
-class Balance(torch.nn.Module):
-    """A policy for CartPole that needs no learning."""
-
-    def forward(self, obs):
-        push = obs[:, 2] + 0.5 * obs[:, 3] + 0.02 * obs[:, 0] + 0.05 * obs[:, 1]
-        return {"logit": torch.stack([-push, push], 1)}
-
-
-def test_an_expert_is_imitated_until_the_stop_value(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    main, create = outside_config(learning_rate=0.003, optimizer="Adam")
-    collect_demo_data((main, create), 0, 2000, "expert.pkl", model=Balance())
-    policy, stop = serial_pipeline_bc((main, create), 0, "expert.pkl")
-    assert stop and isinstance(policy, BehaviourCloningPolicy)
-
-
-def test_two_schedules_of_the_learning_rate_are_refused():
-    with pytest.raises(ConfigError, match="lr_decay"):
-        make_policy(learn__lr_decay=True, learn__lr_scheduler="linear")

@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from ding.utils.data.samples import Kind, Samples, Table
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import OBS, make_policy
-from tests.rl_utils.fragments import assert_same_item
 
 
 def test_all_branches_learn_the_mean_of_the_next_values():
@@ -18,7 +16,7 @@ def test_all_branches_learn_the_mean_of_the_next_values():
     expected, q_value = [], torch.zeros(3)
     for sample in data:
         with torch.no_grad():
-            q, best = (policy._model(sample[key][None])["logit"][0] for key in ("obs", "next_obs"))
+            q, best = (model_of(policy)(sample[key][None])["logit"][0] for key in ("obs", "next_obs"))
             following = target_of(policy)(sample["next_obs"][None])["logit"][0]
         next_value = sum(following[d, best[d].argmax()].item() for d in range(3)) / 3
         target = sample["reward"].item() + 0.97 * (not sample["done"]) * next_value
@@ -42,29 +40,3 @@ def test_an_action_has_an_entry_for_each_branch():
     explored = policy.collect_mode.forward({env_id: torch.zeros(4) for env_id in range(400)}, eps=1.0)
     counts = torch.stack([out["action"] for out in explored.values()])
     assert all(60 < (counts[:, branch] == bin_).sum() < 140 for branch in range(3) for bin_ in range(4))
-
-
-def as_list(step):
-    return {**step, "action": list(step["action"].split(1))}
-
-
-def as_tuple(step):
-    return {**step, "action": step["action"].split(1)}
-
-
-@pytest.mark.parametrize("nstep", [1, 2])
-@pytest.mark.parametrize("form", [as_list, as_tuple])
-@pytest.mark.parametrize("are_mixed", [False, True])
-def test_an_action_of_a_tensor_for_each_branch_becomes_one_in_the_samples(nstep, form, are_mixed):
-    get_train_sample = make_policy("bdq", "collect", nstep=nstep).collect_mode.get_train_sample
-    steps = [
-        {"obs": torch.ones(4), "next_obs": torch.ones(4), "action": torch.tensor([i, 2, 3]), "reward": torch.ones(1)}
-        for i in range(4)
-    ]
-    steps = [{**step, "done": False} for step in steps]
-    expected = list(get_train_sample(steps))
-    split = [form(step) if i % 2 or not are_mixed else step for i, step in enumerate(steps)]
-    in_columns = get_train_sample(Samples(Table.of(split)))
-    assert in_columns.table.columns["action"].kind is Kind.TENSOR
-    for made in (list(get_train_sample(split)), list(in_columns)):
-        assert_same_item(made, expected)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy
 
@@ -14,7 +14,7 @@ def naive_error(policy, sample):
     """One sample by hand: each atom of the next distribution is moved, and shared between its neighbours."""
     cfg = policy.cfg.model
     with torch.no_grad():
-        output, next_output = (policy._model(sample[key][None]) for key in ("obs", "next_obs"))
+        output, next_output = (model_of(policy)(sample[key][None]) for key in ("obs", "next_obs"))
         following = target_of(policy)(sample["next_obs"][None])["distribution"]
     atoms = [cfg.v_min + i * (cfg.v_max - cfg.v_min) / (cfg.n_atom - 1) for i in range(cfg.n_atom)]
     best = int(next_output["logit"][0].argmax())
@@ -44,6 +44,6 @@ def test_the_target_may_follow_by_a_moving_average():
     policy = make_policy("c51", "learn", learn__target_update_freq=None, learn__target_theta=0.25)
     before = target_of(policy).state_dict()
     policy.learn_mode.forward(make_batch(4))
-    online = policy._model.state_dict()
+    online = model_of(policy).state_dict()
     for name, tensor in target_of(policy).state_dict().items():
         assert torch.allclose(tensor, 0.75 * before[name] + 0.25 * online[name], atol=1e-6)

@@ -6,21 +6,15 @@ import torch
 from easydict import EasyDict
 
 from ding.data.buffer import DequeBufferWrapper
-from ding.policy.a2c import A2CPolicy
 from ding.policy.common_utils import (
     default_preprocess_learn,
     set_noise_mode,
     single_env_forward_wrapper,
-    single_env_forward_wrapper_ttorch,
 )
-from ding.policy.ppo import PPOPolicy
 from ding.rl_utils import v_1step_td_data, v_1step_td_error
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.config_helper import ConfigError
 from ding.worker.replay_buffer import AdvancedReplayBuffer
-from tests.policy.learning import parameters_of
-from tests.policy.on_policy_samples import make_pieces
-from tests.policy.on_policy_samples import make_policy as make_on_policy
 from tests.policy.samples import make_batch
 
 
@@ -90,11 +84,6 @@ def test_each_sample_of_a_batch_decides_for_itself_whether_it_bootstraps(keys, f
     assert default_preprocess_learn(data, ignore_done=True, keys=keys)["done"].tolist() == [0.0] * len(ends)
 
 
-def test_flags_that_all_samples_tell_are_kept():
-    batch = default_preprocess_learn(make_batch(2, done=True, terminated=False, truncated=True))
-    assert batch["terminated"].tolist() == [False, False] and batch["truncated"].tolist() == [True, True]
-
-
 def test_a_sample_tells_how_it_ended_for_all_its_agents():
     data = make_batch(2, done=torch.tensor([True, False]))
     data[1]["truncated"] = True
@@ -149,11 +138,6 @@ def test_importance_weights_that_a_buffer_does_not_give_are_an_error_that_tells_
         default_preprocess_learn(data, use_priority=True, use_priority_IS_weight=True)
 
 
-def test_a_weight_of_the_samples_own_is_one_number_each():
-    batch = default_preprocess_learn(make_batch(3, weight=torch.tensor([2.0]), action=torch.zeros(1)))
-    assert batch["weight"].tolist() == [2.0] * 3
-
-
 def test_importance_weights_need_priority():
     with pytest.raises(AssertionError, match="needs priority"):
         default_preprocess_learn(make_batch(2), use_priority_IS_weight=True)
@@ -175,11 +159,6 @@ def test_nstep_reward_is_transposed_step_by_step():
     assert reward.is_contiguous()
 
 
-def test_reward_of_a_strange_rank_is_refused():
-    with pytest.raises(ValueError, match="agent"):
-        default_preprocess_learn(make_batch(2, reward=torch.zeros(1, 1, 1)), use_nstep=True)
-
-
 def test_all_keys_are_kept_unless_the_caller_names_his():
     data = make_batch(2, strange={"nested": 1.0})
     batch = default_preprocess_learn(data)
@@ -187,14 +166,6 @@ def test_all_keys_are_kept_unless_the_caller_names_his():
     assert batch["replay_unique_id"] == ["buffer_0", "buffer_1"]
     assert batch["strange"]["nested"].tolist() == [1.0, 1.0]
     assert set(default_preprocess_learn(data, keys=("obs", "reward"))) == {"obs", "reward", "weight"}
-
-
-def test_named_keys_are_collated_as_all_keys_are():
-    data = make_batch(3)
-    everything, some = default_preprocess_learn(data), default_preprocess_learn(data, keys=("obs", "action", "done"))
-    for key in ("obs", "action", "done"):
-        assert torch.equal(everything[key], some[key])
-        assert everything[key].dtype == some[key].dtype
 
 
 def test_single_env_forward_takes_and_returns_bare_arrays():
@@ -215,27 +186,9 @@ def test_single_env_forward_maps_dict_observations():
     assert action.tolist() == [2.0] * 4
 
 
-def test_treetensor_is_asked_for_by_name(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "treetensor", None)
-    with pytest.raises(ImportError, match="DI-treetensor"):
-        single_env_forward_wrapper_ttorch(lambda obs: obs)
-
-
 def test_noise_mode_reaches_every_noisy_layer():
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(NoiseLinearLayer(2, 2)))
     set_noise_mode(module, True)
     assert module[1][0].enable_noise
     set_noise_mode(module, False)
     assert not module[1][0].enable_noise
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
-@pytest.mark.parametrize("cls", [PPOPolicy, A2CPolicy])
-def test_choices_of_any_integer_type_teach_the_same(cls, dtype):
-    learned = []
-    for cast in (torch.int64, dtype):
-        policy = make_on_policy("learn", "collect", cls=cls)
-        data = [{**sample, "action": sample["action"].reshape(1).to(cast)} for sample in make_pieces(policy)]
-        policy.learn_mode.forward(data)
-        learned.append(parameters_of(policy))
-    assert torch.equal(*learned)

@@ -35,7 +35,8 @@ from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.benchmarks.learning import names
 from tests.generators import reseed
-from tests.policy.learning import set_paths, watch_syncs, watched_steps
+from tests.own_folder import own_folder as own_folder
+from tests.policy.learning import model_of, set_paths, watch_syncs, watched_steps
 from tests.same_state import differences, through_bytes
 
 # What is learned from a data set learns here from what another policy has collected.
@@ -70,11 +71,6 @@ def _configs(name: str, nstep: int | None = None) -> EasyDict:
     main.policy.update(priority=False, priority_IS_weight=False)
     main.policy.learn.batch_size = 32
     return compile_config(main, seed=0, auto=True, create_cfg=create, save_cfg=False)
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @functools.cache
@@ -186,7 +182,7 @@ def test_a_learner_goes_on_bit_by_bit_from_the_checkpoint_of_another(name: str, 
     for seed in range(2):
         outcomes = [learn(policy, batch(name), seed) for policy in (one, other)]
         assert differences(*outcomes, _TIMES) == []
-    assert differences(one._model.state_dict(), other._model.state_dict()) == []
+    assert differences(model_of(one).state_dict(), model_of(other).state_dict()) == []
 
 
 @each_policy
@@ -204,7 +200,7 @@ def test_a_process_that_acts_takes_the_weights_of_the_learner(name: str, field: 
     learner, actor = make(name, "learn"), make(name, field, seed=2)
     learner.learn_mode.forward(batch(name))
     getattr(actor, f"{field}_mode").load_state_dict(copy.deepcopy(learner.learn_mode.state_dict()))
-    assert differences(learner._model.state_dict(), actor._model.state_dict()) == []
+    assert differences(model_of(learner).state_dict(), model_of(actor).state_dict()) == []
 
 
 @pytest.mark.differs(
@@ -231,11 +227,11 @@ def test_hooks_that_are_added_to_modules_between_steps_are_called_in_the_next(na
     for _ in range(2):  # TD3's actor takes every second step
         policy.learn_mode.forward(data)
     handle.remove()
-    for part in policy._model.modules():
+    for part in model_of(policy).modules():
         part.register_forward_hook(lambda module, *_: called.add(module))
     for _ in range(2):
         policy.learn_mode.forward(data)
-    assert called == every & set(policy._model.modules())
+    assert called == every & set(model_of(policy).modules())
 
 
 @each_policy
@@ -243,9 +239,9 @@ def test_networks_are_in_training_mode_while_they_learn_and_not_while_they_act(n
     policy = make(name)
     for _ in range(2):
         policy.learn_mode.forward(batch(name))
-        assert policy._model.training
+        assert model_of(policy).training
         for output in (act(policy, observations(name, 0)), policy.eval_mode.forward(observations(name, 0))):
-            assert output and not policy._model.training
+            assert output and not model_of(policy).training
 
 
 # --- random draws ---
@@ -254,7 +250,7 @@ def test_networks_are_in_training_mode_while_they_learn_and_not_while_they_act(n
 def what_is_drawn(name: str, between: Callable[[], Any]) -> tuple[Any, ...]:
     """Weights, actions and results of a new policy that acts and learns, with a call in between."""
     policy = make(name)
-    before, outputs = copy.deepcopy(policy._model.state_dict()), []
+    before, outputs = copy.deepcopy(model_of(policy).state_dict()), []
     for _ in range(2):
         between()
         outputs.append(act(policy, observations(name, 0, 1)))
@@ -262,7 +258,7 @@ def what_is_drawn(name: str, between: Callable[[], Any]) -> tuple[Any, ...]:
         outputs.append(rows(policy.learn_mode.forward(batch(name))))
         between()
         outputs.append(policy.eval_mode.forward(observations(name, 1, 0)))
-    return before, outputs, policy._model.state_dict()
+    return before, outputs, model_of(policy).state_dict()
 
 
 def seed_everything() -> None:
@@ -308,7 +304,7 @@ def test_dicts_and_columns_also_of_another_process_teach_the_same(name: str) -> 
     outcomes = [learn(policy, _for_buffers(name, data)) for policy, data in zip(policies, kinds, strict=True)]
     for policy, outcome in zip(policies[1:], outcomes[1:], strict=True):
         assert differences(outcome, outcomes[0], _TIMES) == []
-        assert differences(policy._model.state_dict(), policies[0]._model.state_dict()) == []
+        assert differences(model_of(policy).state_dict(), model_of(policies[0]).state_dict()) == []
 
 
 _TWINS = {**dict.fromkeys(("sac", "discrete_sac", "td3", "cql", "iql"), False), "ddpg": True}
@@ -393,7 +389,7 @@ def test_the_gradients_of_every_step_are_averaged_over_the_ranks(
                 key: pytest.approx(wanted[key], rel=1e-3, abs=1e-6) for key in told
             }
     synced, moved = ({id(parameter) for given in calls for parameter in given} for calls in (syncs, stepped))
-    assert moved <= synced and {id(parameter) for parameter in policy._model.parameters()} <= moved
+    assert moved <= synced and {id(parameter) for parameter in model_of(policy).parameters()} <= moved
     assert (len(sent) > 0) is not bp_update_sync
 
 

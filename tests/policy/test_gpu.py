@@ -17,6 +17,7 @@ from ding import train
 from ding.entry import Training
 from ding.utils.pytorch_ddp_dist_helper import DDPContext
 from tests.benchmarks.learning import names
+from tests.policy.learning import model_of
 from tests.policy.test_contract import act, batch, learn, make, observations, rows
 from tests.same_state import through_bytes
 
@@ -29,11 +30,6 @@ _RUNS = {
     **dict.fromkeys(("dqn", "rainbow", "ppo", "a2c", "r2d2", "impala"), "CartPole-v1"),
     **dict.fromkeys(("sac", "td3"), "Pendulum-v1"),
 }
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def run_python(*arguments: str, **variables: str) -> str:
@@ -87,14 +83,14 @@ def devices(value: Any) -> set[str]:
 @each_policy
 def test_an_update_is_that_of_the_cpu(name: str) -> None:
     cpu, gpu = pair(name)
-    assert {parameter.device.type for parameter in gpu._model.parameters()} == {"cuda"}
+    assert {parameter.device.type for parameter in model_of(gpu).parameters()} == {"cuda"}
     expected, found = (told(learn(policy, batch(name))) for policy in (cpu, gpu))
     if name in _DRAWING:
         assert [row.keys() for row in found] == [row.keys() for row in expected]
         assert np.isfinite([value for row in found for value in row.values() if isinstance(value, float)]).all()
     else:
         assert_close(found, expected, 1e-3)
-        assert_close(gpu._model.state_dict(), cpu._model.state_dict(), 1e-3)
+        assert_close(model_of(gpu).state_dict(), model_of(cpu).state_dict(), 1e-3)
 
 
 @each_policy
@@ -134,7 +130,7 @@ def test_a_collector_on_the_cpu_takes_the_weights_of_a_learner_on_the_gpu(name: 
     learner, actor = make(name, "learn", cuda=True), make(name, "collect", "command", seed=2)
     learn(learner, batch(name))
     actor.collect_mode.load_state_dict(through_bytes(learner.learn_mode.state_dict()))
-    assert_close(actor._model.state_dict(), learner._model.state_dict(), 0)
+    assert_close(model_of(actor).state_dict(), model_of(learner).state_dict(), 0)
     assert act(actor, observations(name, 0)).keys() == {0}
 
 
@@ -153,11 +149,11 @@ def test_recurrent_states_go_on(name: str) -> None:
 @pytest.mark.parametrize("name", ["dqn", "c51", "iqn", "ppo", "sac", "td3", "r2d2", "impala"])
 def test_a_policy_learns_in_16_bits(name: str, kind: str) -> None:
     policy = make(name, "learn", cuda=True, learn__autocast=kind)
-    before = copy.deepcopy(policy._model.state_dict())
+    before = copy.deepcopy(model_of(policy).state_dict())
     for _ in range(12):  # in fp16, no step is taken until the scale of the loss fits
         found = told(learn(policy, batch(name)))
     assert np.isfinite([value for row in found for value in row.values() if isinstance(value, float)]).all()
-    after = policy._model.state_dict()
+    after = model_of(policy).state_dict()
     assert any(not torch.equal(before[key], after[key]) for key in before)
     assert {value.dtype for value in after.values() if value.is_floating_point()} == {torch.float32}
 
@@ -166,10 +162,10 @@ def test_a_policy_learns_in_16_bits(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", ["dqn", "r2d2"])
 def test_a_compiled_policy_learns(name: str) -> None:
     policy = make(name, cuda=True, learn__compile=True)
-    before = copy.deepcopy(policy._model.state_dict())
+    before = copy.deepcopy(model_of(policy).state_dict())
     found = told(learn(policy, batch(name)))
     assert np.isfinite([value for row in found for value in row.values() if isinstance(value, float)]).all()
-    assert any(not torch.equal(before[key], value) for key, value in policy._model.state_dict().items())
+    assert any(not torch.equal(before[key], value) for key, value in model_of(policy).state_dict().items())
     assert act(policy, observations(name, 0)).keys() == {0}
 
 
@@ -217,6 +213,7 @@ print(default_start_method(), torch.cuda.is_available(), default_start_method())
 _PARALLEL = """
 import torch
 from ding import train
+from tests.own_folder import own_folder as own_folder
 
 has_gpu = torch.cuda.is_available()
 if __name__ == "__main__":

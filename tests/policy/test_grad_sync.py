@@ -7,7 +7,6 @@ from torch import nn
 
 from ding.policy.dqn import DQNPolicy
 from ding.policy.training_step import GradientSynchronizer
-from tests.policy.learning import watch_syncs
 from tests.policy.samples import make_batch, make_config
 
 
@@ -59,36 +58,10 @@ def test_tensors_that_are_no_part_of_the_model_are_averaged_too(other_rank):
     assert other_rank == [9]
 
 
-def test_an_optimizer_step_averages_the_parameters_of_its_optimizer(lone_group, monkeypatch):
-    policy = DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
-    log_alpha = torch.zeros(1, requires_grad=True)
-    synced = watch_syncs(monkeypatch)
-    policy._backward_and_step((log_alpha * 2).sum(), torch.optim.SGD([log_alpha], lr=0.1))
-    assert synced == [[log_alpha]] and log_alpha.item() == pytest.approx(-0.2)
-
-
 def test_without_a_group_a_policy_of_several_ranks_is_refused():
     with pytest.raises(RuntimeError, match="process group"):
         DQNPolicy(make_config(multi_gpu=True), enable_field=["learn"])
     assert DQNPolicy(make_config(multi_gpu=True), enable_field=["collect"])
-
-
-def test_gradients_of_several_dtypes_have_a_bucket_each(lone_group):
-    model = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1).double()])
-    synchronizer = GradientSynchronizer(model)
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, 2.0)
-    synchronizer.sync(model)
-    assert [p.grad.dtype for p in model.parameters()] == [torch.float32] * 2 + [torch.float64] * 2
-    assert all(p.grad.flatten().tolist() == [2.0] for p in model.parameters())
-
-
-def test_gradients_that_backward_does_not_send_are_averaged_in_sync(other_rank):
-    synchronizer = GradientSynchronizer(nn.Linear(2, 1), bp_update_sync=False)
-    model = Pair()
-    model.a.grad, model.b.grad, model.c.grad = torch.ones(2), None, None
-    synchronizer.sync(model)
-    assert model.a.grad.tolist() == [2.0, 2.0] and other_rank == [9]
 
 
 def _train_as_rank(rank, folder):

@@ -9,7 +9,7 @@ import torch
 
 from ding.policy import IMPALAPolicy
 from ding.rl_utils import vtrace_data, vtrace_error_continuous_action, vtrace_error_discrete_action
-from tests.policy.learning import parameters_of, set_paths
+from tests.policy.learning import model_of, parameters_of, set_paths
 
 Timestep = namedtuple("Timestep", ("obs", "reward", "done", "info"))
 LEARN = {"discount_factor": 0.9, "lambda_": 0.8, "rho_clip_ratio": 1.1, "c_clip_ratio": 0.9, "rho_pg_clip_ratio": 1.2}
@@ -60,33 +60,12 @@ def make_sequences(policy, number, length=4, **kwargs):
 # --- learn ---
 
 
-def test_vectors_of_one_entry_are_no_numbers():
-    """There are as many sequences as steps: with a sum over the wrong axis, shapes would fit all the same."""
-    policy = make_policy("learn", action_space="continuous", model__obs_shape=1, model__action_shape=1, unroll_len=4)
-
-    def one(entry):
-        return entry[:1]
-
-    episodes = [make_episode(4, seed, continuous=True) for seed in range(4)]
-    for step in (step for episode in episodes for step in episode):
-        step.update(obs=one(step["obs"]), next_obs=one(step["next_obs"]), action=one(step["action"]))
-        step["logit"] = {name: one(value) for name, value in step["logit"].items()}
-    samples = [sample for episode in episodes for sample in policy._get_train_sample(episode)]
-    net = copy.deepcopy(policy._model)
-    losses = []
-    for sample in samples:
-        policy._model.load_state_dict(net.state_dict())
-        losses.append(policy.learn_mode.forward([sample])["policy_loss"])
-    policy._model.load_state_dict(net.state_dict())
-    assert policy.learn_mode.forward(samples)["policy_loss"] == pytest.approx(sum(losses) / 4, rel=1e-5)
-
-
 @pytest.mark.parametrize("action_space", ["discrete", "continuous"])
 @pytest.mark.parametrize("end", [{}, {"done": True}, {"done": True, "terminated": False, "truncated": True}])
 def test_a_learning_step_is_v_trace_with_adam(action_space, end):
     is_continuous = action_space == "continuous"
     policy = make_policy("learn", action_space=action_space)
-    model = copy.deepcopy(policy._model)
+    model = copy.deepcopy(model_of(policy))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0005)
     flags = dict.fromkeys(end.keys() - {"done"}, False)
     samples = make_sequences(policy, 3, continuous=is_continuous, last=end)
@@ -153,30 +132,6 @@ def test_how_an_episode_ended_decides_about_the_value_after_it():
 
     assert loss({"done": True, "terminated": True, "truncated": False}) == loss({"done": True})
     assert loss({"done": True, "truncated": True}) == loss({}) != loss({"done": True})
-
-
-def test_importance_weights_scale_the_losses_of_their_sequence():
-    data = make_sequences(make_policy("learn"), 2)
-
-    def learn(weights, **settings):
-        policy = make_policy("learn", priority=True, **settings)
-        return policy.learn_mode.forward([{**s, "IS": w} for s, w in zip(data, weights, strict=True)])
-
-    plain, weighted = learn([0.5, 0.0]), learn([0.5, 0.0], priority_IS_weight=True)
-    alone = make_policy("learn", priority=True).learn_mode.forward(data[:1])
-    assert weighted["value_loss"] == pytest.approx(alone["value_loss"] * 0.5 / 2, rel=1e-5)
-    assert weighted["priority"] == plain["priority"] and weighted["value_loss"] != pytest.approx(plain["value_loss"])
-    assert len(plain["priority"]) == 2 and plain["priority"][0] == pytest.approx(alone["priority"][0])
-    assert all(type(priority) is float and priority > 0 for priority in plain["priority"])
-
-
-def test_gradients_are_clipped_where_that_is_set():
-    def step(**settings):
-        policy = make_policy("learn", learn__optim="rmsprop", **settings)
-        policy.learn_mode.forward(make_sequences(policy, 2))
-        return max(p.grad.abs().max().item() for p in policy._model.parameters())
-
-    assert step(learn__grad_clip_type="clip_value", learn__clip_value=0.01) == pytest.approx(0.01) and step() > 0.02
 
 
 # --- collect and eval ---

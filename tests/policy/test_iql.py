@@ -11,9 +11,8 @@ from ding.model import ContinuousQVAC
 from ding.policy import IQLPolicy
 from ding.policy.iql import expectile_loss
 from ding.rl_utils.log_prob import squashed_gaussian_log_prob
-from ding.utils.config_helper import ConfigError
 from tests.policy.continuous_samples import columns, make_batch, make_config
-from tests.policy.learning import before_each_step
+from tests.policy.learning import before_each_step, model_of
 
 
 def make_policy(*fields, **settings):
@@ -40,8 +39,8 @@ def test_losses_are_those_of_the_paper(tau, settings, factor, limit):
     policy, data = make_policy("learn", learn__tau=tau, **settings), make_batch(8)
     obs, next_obs, action, reward, done, _ = columns(data)
     with torch.no_grad():  # positive advantages
-        policy._model.critic_v_head[-1].last.bias -= 0.5
-    net = copy.deepcopy(policy._model)
+        model_of(policy).critic_v_head[-1].last.bias -= 0.5
+    net = copy.deepcopy(model_of(policy))
     q = [one.detach() for one in net({"obs": obs, "action": action}, mode="compute_critic")["q_value"]]
     value, next_value = (net(place, mode="compute_value")["v_value"].detach() for place in (obs, next_obs))
     best = torch.minimum(*q)  # the target network is a copy
@@ -64,20 +63,12 @@ def test_losses_are_those_of_the_paper(tau, settings, factor, limit):
     )
 
 
-def test_importance_weights_count_for_the_critics():
-    data = make_batch(8)
-    weighted = make_policy("learn", priority=True, priority_IS_weight=True).learn_mode.forward(data)
-    plain = make_policy("learn").learn_mode.forward(data)
-    assert weighted["priority"] == plain["priority"] and weighted["critic_loss"] != pytest.approx(plain["critic_loss"])
-    assert weighted["value_loss"] == plain["value_loss"]
-
-
 def test_each_step_moves_its_own_part_alone():
     policy, data = make_policy("learn"), make_batch(8)
     states = []
 
     def keep(optimizer=None):
-        states.append({key: value.clone() for key, value in policy._model.state_dict().items()})
+        states.append({key: value.clone() for key, value in model_of(policy).state_dict().items()})
 
     with before_each_step(keep):
         policy.learn_mode.forward(data)
@@ -119,8 +110,3 @@ def test_the_model_has_values_beside_the_critics():
     assert torch.equal(model(obs, mode="compute_value")["v_value"], output["v_value"])
     own = {id(parameter) for parameter in model.critic_v_head.parameters()}
     assert own <= {id(parameter) for parameter in model.critic.parameters()}
-
-
-def test_a_temperature_and_its_inverse_are_not_allowed_together():
-    with pytest.raises(ConfigError, match="inverse_temperature"):
-        make_policy("learn", learn__beta=0.05, learn__inverse_temperature=3.0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.generators import reseed
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy, stack
 
@@ -32,7 +32,7 @@ def test_the_error_is_quantile_regression_to_the_double_q_target():
     for owner in (policy, target):
         reseed(owner, 7)
     with torch.no_grad():
-        output, following, chooser = policy._model(obs), target(next_obs), policy._model(next_obs)
+        output, following, chooser = model_of(policy)(obs), target(next_obs), model_of(policy)(next_obs)
     best = chooser["logit"].argmax(-1).tolist()
     expected = [naive_error(output, following, best[b], sample, b, 0.97, 0.5) for b, sample in enumerate(data)]
     reseed(policy, 7)
@@ -47,7 +47,7 @@ def test_each_env_gets_its_own_values_at_its_own_fractions():
     for forward in (policy.eval_mode.forward, lambda data: policy.collect_mode.forward(data, eps=0.0)):
         reseed(policy, 0)
         with torch.no_grad():
-            output = policy._model(torch.stack(list(observations.values())))
+            output = model_of(policy)(torch.stack(list(observations.values())))
         reseed(policy, 0)
         acted = forward(observations)
         for row, env_id in enumerate(observations):
@@ -55,10 +55,3 @@ def test_each_env_gets_its_own_values_at_its_own_fractions():
             assert torch.equal(acted[env_id]["quantiles"], output["quantiles"].view(5, 3)[:, row])
             assert torch.equal(acted[env_id]["logit"], output["logit"][row])
             assert acted[env_id]["q"].mean(0).argmax().item() == acted[env_id]["action"].item()
-
-
-def test_several_heads_have_values_of_their_own():
-    policy = make_policy("iqn", "eval", model__action_shape=[2, 3], model__num_quantiles=5)
-    acted = policy.eval_mode.forward({env_id: torch.rand(4) for env_id in range(4)})
-    assert [q.shape for q in acted[3]["q"]] == [(5, 2), (5, 3)]
-    assert [quantiles.shape for quantiles in acted[3]["quantiles"]] == [(5,), (5,)]

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy
 
 
 def naive_error(policy, sample, tau, alpha, gamma):
     with torch.no_grad():
-        q = policy._model(sample["obs"][None])["logit"][0]
+        q = model_of(policy)(sample["obs"][None])["logit"][0]
         target_q, next_q = (target_of(policy)(sample[key][None])["logit"][0].tolist() for key in ("obs", "next_obs"))
     action = sample["action"].item()
 

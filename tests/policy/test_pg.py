@@ -8,7 +8,7 @@ import torch
 
 from ding.policy.pg import PGPolicy, PPOPGPolicy
 from tests.generators import reseed, rng_of
-from tests.policy.learning import parameters_of
+from tests.policy.learning import model_of, parameters_of
 from tests.policy.on_policy_samples import (
     TERMINATED,
     TRUNCATED,
@@ -52,7 +52,7 @@ def test_a_pass_of_pg_is_that_of_the_twin(space, weighted, grad_norm):
     policy = make_policy(cls=PGPolicy, space=space, learn__grad_norm=grad_norm, learn__learning_rate=0.01)
     data = make_episodes(policy)
     weights_of(data, weighted)
-    model = copy.deepcopy(policy._model)
+    model = copy.deepcopy(model_of(policy))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     output = learned(policy, data)
     rng, expected = rng_of(3), []
@@ -127,7 +127,7 @@ def test_epochs_of_ppo_pg_are_those_of_the_twin(space, weighted):
     policy = make_policy(cls=PPOPGPolicy, space=space, **settings)
     data = make_episodes(policy)
     weights_of(data, weighted)
-    model = copy.deepcopy(policy._model)
+    model = copy.deepcopy(model_of(policy))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     output = learned(policy, data)
     rng, expected = rng_of(3), []
@@ -165,10 +165,10 @@ def test_epochs_of_ppo_pg_are_those_of_the_twin(space, weighted):
 
 def test_ppo_pg_begins_orthogonal_where_it_is_asked_to():
     def product(**settings):
-        weight = make_policy("learn", cls=PPOPGPolicy, **settings)._model.head.Q[0][0].weight.detach()
+        weight = model_of(make_policy("learn", cls=PPOPGPolicy, **settings)).head.Q[0][0].weight.detach()
         return weight @ weight.T
 
     assert torch.allclose(product(), torch.eye(8), atol=1e-5)
     assert not torch.allclose(product(learn__ppo_param_init=False), torch.eye(8), atol=1e-1)
-    gaussian = make_policy("learn", cls=PPOPGPolicy, space="continuous")._model.head
+    gaussian = model_of(make_policy("learn", cls=PPOPGPolicy, space="continuous")).head
     assert (gaussian.log_sigma_param == -0.5).all() and gaussian.mu.weight.norm() < 0.03

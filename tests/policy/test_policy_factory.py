@@ -73,11 +73,6 @@ def test_an_action_of_several_numbers_is_one_tensor_for_each_head(space, shapes,
         assert dtype is None or {part.dtype for part in parts} == {dtype}
 
 
-def test_a_discrete_space_of_any_package_will_do():
-    space = SimpleNamespace(n=4, sample=lambda: 2)
-    assert act(space)[0]["action"].tolist() == [2]
-
-
 @pytest.mark.differs(
     "takes illegal random actions before the training where observations have an `action_mask`",
     "takes legal ones",
@@ -92,12 +87,6 @@ def test_only_legal_actions_are_taken(as_mask):
     assert {tuple(head.item() for head in act(heads, obs)[0]["action"]) for _ in range(20)} == {(1, 0)}
 
 
-def test_masks_of_choices_of_several_dimensions_are_in_the_order_of_the_actions():
-    obs = {0: {"action_mask": np.array([0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1])}}
-    action = act(spaces.MultiDiscrete([[2, 3], [4, 5]]), obs)[0]["action"]
-    assert [part.item() for part in action] == [1, 0, 2, 4]
-
-
 @pytest.mark.parametrize(("mask", "word"), [(np.zeros(3), "no legal action"), (np.ones(4), "fit")])
 def test_a_mask_of_which_no_action_follows_is_refused(mask, word):
     with pytest.raises(ValueError, match=word):
@@ -110,13 +99,6 @@ def test_a_list_of_spaces_has_an_action_and_logits_per_agent():
     assert out["logit"].tolist() == [[1.0] * 4] * 2
     out = act([spaces.Box(-1, 1, (3,), np.float32)] * 2)[0]
     assert out["logit"].shape == out["action"].shape == (2, 3)
-
-
-def test_agents_with_a_mask_take_allowed_actions():
-    mask = np.array([[0, 1, 0], [0, 0, 1]])
-    out = act([spaces.Discrete(3)] * 2, {0: {"global_state": np.zeros(2), "action_mask": mask}})[0]
-    assert out["action"].tolist() == [1, 2]
-    assert out["logit"].argmax(-1).tolist() == [1, 2]
 
 
 def test_a_given_forward_acts():
@@ -177,14 +159,6 @@ def test_a_registered_command_twin_is_used(register):
 
     register(mine=DQNPolicy, mine_command=MineCommandPolicy)
     assert get_policy_cls(EasyDict(type="mine_command")) is MineCommandPolicy
-
-
-def test_a_policy_that_has_a_command_mode_is_its_own_twin(register):
-    class Mine(DQNPolicy, EpsCommandModePolicy):
-        pass
-
-    register(mine=Mine)
-    assert get_policy_cls(EasyDict(type="mine_command")) is Mine
 
 
 def test_a_command_twin_of_nothing_is_an_unknown_type(register):

@@ -67,30 +67,3 @@ def test_illegal_actions_are_never_taken_nor_learned(name):
     for output in learn(policy, data):
         assert not any(math.isnan(value) for value in output.values())
     assert not torch.equal(parameters_of(policy), before)
-
-
-# --- observations ---
-
-
-@each_policy
-def test_images_may_be_learned_from(name):
-    def make_image():
-        return torch.randint(255, (1, 36, 36), dtype=torch.uint8)
-
-    settings = {"model__obs_shape": [1, 36, 36], "model__encoder_hidden_size_list": [4, 4, 8]}
-    for options in ({}, {"model__impala_cnn_encoder": True}):
-        if name in ("pg", "ppo_pg") and options:
-            continue
-        policy = make(name, **settings, **options)
-        before = parameters_of(policy)
-        learn(policy, make_data(policy, make_obs=make_image))
-        assert not torch.equal(parameters_of(policy), before)
-
-
-@each_policy
-def test_dict_observations_may_be_learned_from(name):
-    policy = make(name, model__obs_shape={"pos": 2, "speed": 1})
-    data = make_data(policy, make_obs=lambda: {"pos": torch.rand(2), "speed": torch.rand(1)})
-    before = parameters_of(policy)
-    learn(policy, data)
-    assert not torch.equal(parameters_of(policy), before)

@@ -17,10 +17,9 @@ from ding.rl_utils import (
     ppo_value_error,
 )
 from ding.utils import set_pkg_seed
-from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table
 from tests.generators import reseed, rng_of
-from tests.policy.learning import set_paths
+from tests.policy.learning import model_of, set_paths
 
 AUX = {"aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss"}
 
@@ -64,7 +63,7 @@ class Twin:
     """The two networks and their optimizers, trained by hand."""
 
     def __init__(self, policy):
-        self.model = copy.deepcopy(policy._model)
+        self.model = copy.deepcopy(model_of(policy))
         self.ac = torch.optim.Adam(self.model.actor_critic.parameters(), lr=0.001)
         self.aux = torch.optim.Adam(self.model.aux_critic.parameters(), lr=0.001)
 
@@ -105,7 +104,7 @@ def test_the_policy_phase_is_ppo_with_a_critic_of_its_own(adv_norm):
     }
     assert result == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert set(policy.learn_mode.monitor_vars()) == (expected.keys() - {"total_loss"}) | AUX
-    assert torch.allclose(parameters_of(policy._model), parameters_of(twin.model), atol=1e-6)
+    assert torch.allclose(parameters_of(model_of(policy)), parameters_of(twin.model), atol=1e-6)
 
 
 def test_the_auxiliary_phase_distils_values_and_keeps_the_policy():
@@ -138,7 +137,7 @@ def test_the_auxiliary_phase_distils_values_and_keeps_the_policy():
     result = policy.learn_mode.forward({"policy": make_samples(4), "value": batches[1]})
     names = ("aux_value_loss", "auxiliary_loss", "behavioral_cloning_loss")
     assert [result[name] for name in names] == pytest.approx(np.mean(losses, 0).tolist(), rel=1e-3, abs=1e-6)
-    assert torch.allclose(parameters_of(policy._model), parameters_of(twin.model), atol=1e-5)
+    assert torch.allclose(parameters_of(model_of(policy)), parameters_of(twin.model), atol=1e-5)
 
 
 def test_an_auxiliary_phase_follows_every_so_many_iterations_and_forgets_its_batches():
@@ -164,8 +163,3 @@ def test_samples_have_an_advantage_and_the_names_of_both_buffers(end, number, as
     assert [sample["adv"] for sample in samples] == [sample["adv"] for sample in expected]
     assert all(sample["buffer_name"] == ["policy", "value"] for sample in samples)
     assert policy.collect_mode.get_train_sample([]) == []
-
-
-def test_sequences_are_refused():
-    with pytest.raises(ConfigError, match="unroll_len"):
-        make_policy("learn", collect__unroll_len=2)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy
 
@@ -14,7 +14,7 @@ def huber(x):
 
 def naive_error(policy, sample, gamma):
     with torch.no_grad():
-        output, next_output = (policy._model(sample[key][None]) for key in ("obs", "next_obs"))
+        output, next_output = (model_of(policy)(sample[key][None]) for key in ("obs", "next_obs"))
         following = target_of(policy)(sample["next_obs"][None])["q"][0]
     best = int(next_output["logit"][0].argmax())
     targets = [sample["reward"].item() + gamma * (not sample["done"]) * q for q in following[best].tolist()]

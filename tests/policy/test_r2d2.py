@@ -2,26 +2,20 @@
 
 import copy
 from collections import namedtuple
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
 
-from ding.envs.env.gymnasium_env import GymnasiumEnv
-from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.model import DRQN
 from ding.policy import R2D2Policy
 from ding.rl_utils import value_inv_transform, value_transform
 from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import Samples, Table, listed, whole_of
-from ding.utils.default_helper import one_time_warning
 from ding.worker import create_buffer
-from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from tests.fakes import FakeWriter
-from tests.policy.learning import parameters_of, set_paths, set_target, target_of
+from tests.policy.learning import model_of, parameters_of, set_paths, set_target, target_of
 
 Timestep = namedtuple("Timestep", ("obs", "reward", "done", "info"))
 GAMMA = 0.9
@@ -89,7 +83,7 @@ def q_step_by_step(model, sample, burnin):
 @pytest.mark.parametrize(("nstep", "burnin"), [(1, 0), (1, 2), (3, 0), (2, 2)])
 def test_a_learning_step_is_recurrent_double_dqn_within_the_sequence(nstep, burnin, rescale):
     policy = make_policy("learn", nstep=nstep, burnin_step=burnin, learn__value_rescale=rescale)
-    model, target = copy.deepcopy(policy._model), target_of(policy)
+    model, target = copy.deepcopy(model_of(policy)), target_of(policy)
     with torch.no_grad():
         for parameter in target.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -144,7 +138,7 @@ def test_the_target_network_follows_and_is_copied_where_a_frequency_is_set():
     policy = make_policy("learn", learn__target_update_theta=0.25, learn__learning_rate=0.1, priority_IS_weight=False)
     before = list(target_of(policy).parameters())
     policy.learn_mode.forward(make_sequences(policy, 2))
-    online = list(policy._model.parameters())
+    online = list(model_of(policy).parameters())
     for own, old, new in zip(target_of(policy).parameters(), before, online, strict=True):
         assert torch.allclose(own, 0.75 * old + 0.25 * new, atol=1e-6)
 
@@ -152,7 +146,7 @@ def test_the_target_network_follows_and_is_copied_where_a_frequency_is_set():
     data = make_sequences(policy, 2)
     for is_copied in (False, True):
         policy.learn_mode.forward(data)
-        pairs = zip(target_of(policy).parameters(), policy._model.parameters(), strict=True)
+        pairs = zip(target_of(policy).parameters(), model_of(policy).parameters(), strict=True)
         assert all(torch.equal(*pair) for pair in pairs) is is_copied
 
 
@@ -216,15 +210,6 @@ def test_ignoring_done_learns_only_from_steps_with_a_value_to_bootstrap_from():
     assert losses_of(policy, [changed])[1][0] > 50
 
 
-def test_a_batch_without_a_step_to_learn_from_is_told(caplog):
-    one_time_warning.cache_clear()
-    policy = make_policy("learn", "collect", priority_IS_weight=False, burnin_step=4)
-    before = parameters_of(policy)
-    assert losses_of(policy, make_sequences(policy, 2, {"done": True}, length=3)) == (0, [0, 0])
-    assert "burnin_step" in caplog.text
-    assert torch.equal(parameters_of(policy), before)
-
-
 def test_sequences_start_in_their_stored_state_or_in_zeros():
     data = make_sequences(make_policy("learn"), 2, IS=1.0)
     zeros = copy.deepcopy(data)
@@ -234,25 +219,6 @@ def test_sequences_start_in_their_stored_state_or_in_zeros():
     stored, of_zeros, of_none = (losses_of(make_policy("learn"), d) for d in (data, zeros, none))
     assert abs(stored[0] - of_zeros[0]) > 1e-4 and of_zeros == of_none
     assert losses_of(make_policy("learn", learn__zero_start_state=True), data) == of_zeros
-
-
-def test_weights_of_their_own_count_step_by_step():
-    policy = make_policy("learn", priority=False, priority_IS_weight=False)
-    data = make_sequences(policy, 2)
-    plain = losses_of(copy.deepcopy(policy), data)
-    halved = losses_of(policy, [{**sample, "weight": [0.5] * 7} for sample in data])
-    assert halved[0] == pytest.approx(plain[0] / 2) and halved[1] == plain[1]
-
-
-@pytest.mark.parametrize("as_columns", [False, True])
-def test_observations_of_one_entry_are_no_numbers(as_columns):
-    policy = make_policy("learn", model__obs_shape=1, priority_IS_weight=False)
-    episode = [{**step, "obs": step["obs"][:1]} for step in make_episode(7)]
-    samples = policy._get_train_sample(Samples(Table.of(episode)) if as_columns else episode)
-    shapes = set()
-    policy._model.register_forward_pre_hook(lambda model, args: shapes.add(args[0]["obs"].shape))
-    assert len(policy.learn_mode.forward(samples)["priority"]) == 1
-    assert shapes == {(2, 1, 1), (5, 1, 1)}  # the burn-in and what is learned
 
 
 def test_illegal_actions_are_not_bootstrapped_from():
@@ -268,19 +234,6 @@ def test_illegal_actions_are_not_bootstrapped_from():
         return policy.learn_mode.forward([sample])["target_q_s_max-a_t0"]
 
     assert target([1, 1]) == target([1, 0]) > 5 > -5 > target([0, 1])
-
-
-def test_the_logged_mean_value_is_that_of_legal_actions():
-    policy = R2D2Policy(make_config(priority_IS_weight=False), enable_field=["learn"])
-    (sample,) = make_sequences(policy, 1)
-    plain = copy.deepcopy(policy).learn_mode.forward([copy.deepcopy(sample)])
-    obs = sample["obs"]
-    by_mask = {}
-    for mask in ([1, 1], [1, 0], [0, 1]):
-        sample["obs"] = {"observation": obs, "action_mask": [torch.tensor(mask)] * 7}
-        by_mask[tuple(mask)] = copy.deepcopy(policy).learn_mode.forward([copy.deepcopy(sample)])["q_s_a-mean_t0"]
-    assert by_mask[1, 1] == pytest.approx(plain["q_s_a-mean_t0"])
-    assert (by_mask[1, 0] + by_mask[0, 1]) / 2 == pytest.approx(by_mask[1, 1]) and by_mask[1, 0] != by_mask[0, 1]
 
 
 @pytest.mark.parametrize("buffer_type", ["advanced", "naive"])
@@ -319,7 +272,7 @@ def test_sequences_come_out_of_a_buffer_as_they_went_in(buffer_type, tmp_path):
 
 def test_each_env_has_a_state_that_a_reset_forgets():
     policy = make_policy("collect", "eval")
-    model, obs = policy._model, {0: torch.rand(3), 2: torch.rand(3)}
+    model, obs = model_of(policy), {0: torch.rand(3), 2: torch.rand(3)}
     states = dict.fromkeys(obs)
     for round_ in range(3):
         if round_ == 2:
@@ -357,18 +310,6 @@ def test_a_transition_has_the_state_before_it_and_no_next_observation():
     assert transition["prev_state"] is output["prev_state"]
 
 
-def test_states_of_other_types_are_those_of_each_env():
-    class PairNet(torch.nn.Module):
-        def forward(self, inputs, inference=True):
-            number = len(inputs["obs"])
-            return {"logit": torch.zeros(number, 2), "next_state": [(torch.zeros(1), torch.ones(1))] * number}
-
-    torch.manual_seed(0)
-    mode = R2D2Policy(make_config(), model=PairNet(), enable_field=["collect"]).collect_mode
-    output = mode.forward({0: torch.rand(3), 1: torch.rand(3)}, eps=0.5)
-    assert output[1]["prev_state"] == [torch.zeros(1), torch.zeros(1)]
-
-
 def test_a_train_sample_is_a_piece_of_the_documented_length():
     policy = make_policy("collect", nstep=3)
     assert policy.collect_mode.get_attribute("unroll_len") == 7
@@ -403,27 +344,3 @@ def test_a_train_sample_is_a_piece_of_the_documented_length():
 def test_settings_that_cannot_work_are_refused(fields, settings, message):
     with pytest.raises(ConfigError, match=message):
         make_policy(*fields, **settings)
-
-
-def test_the_states_of_a_sequence_are_those_that_its_steps_lead_to(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    policy = make_policy("collect", burnin_step=2, learn_unroll_len=8, model__obs_shape=4)
-    env_fn = [partial(GymnasiumEnv, {"env_id": "CartPole-v1"})] * 3
-    manager = BaseEnvManager(env_fn, BaseEnvManager.default_config())
-    manager.seed(0)
-    cfg = SampleSerialCollector.default_config()
-    collector = SampleSerialCollector(cfg, manager, policy.collect_mode, FakeWriter(), "exp")
-    samples = collector.collect(n_sample=12, policy_kwargs={"eps": 0.5})
-    collector.close()
-    is_start = 0
-    for sample in samples:
-        state = sample["prev_state"][0]
-        is_start += not state["h"].any()
-        for obs, stored, null in zip(sample["obs"], sample["prev_state"], sample["null"], strict=True):
-            if null:
-                break
-            assert all(torch.allclose(stored[key], state[key], atol=1e-6) for key in ("h", "c"))
-            with torch.no_grad():
-                output = policy._model({"obs": obs[None], "prev_state": [stored]}, inference=True)
-            state = output["next_state"][0]
-    assert 0 < is_start < len(samples)  # some sequences begin with their episode, others within

@@ -13,7 +13,7 @@ from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
 from tests.generators import reseed, rng_of
 from tests.policy.continuous_samples import columns, make_batch, make_config, parameters
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 
 OBS = {3: torch.zeros(3), 0: torch.ones(3)}
 
@@ -32,7 +32,7 @@ class Oracle:
     """SAC written out with torch's distributions, in double precision."""
 
     def __init__(self, policy, auto_alpha=True, alpha=0.2, gamma=0.99):
-        self.net = copy.deepcopy(policy._model).double()
+        self.net = copy.deepcopy(model_of(policy)).double()
         self.target = copy.deepcopy(self.net)
         self.log_alpha = torch.tensor(math.log(alpha), dtype=torch.float64, requires_grad=True)
         self.auto_alpha, self.gamma = auto_alpha, gamma
@@ -102,7 +102,7 @@ def test_learning_steps_are_those_of_soft_actor_critic(auto_alpha):
         assert {key: output[key] for key in expected} == {
             key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in expected.items()
         }
-    assert torch.allclose(parameters(policy._model).double(), parameters(oracle.net), atol=1e-5)
+    assert torch.allclose(parameters(model_of(policy)).double(), parameters(oracle.net), atol=1e-5)
     assert torch.allclose(parameters(target_of(policy)).double(), parameters(oracle.target), atol=1e-5)
 
 
@@ -144,21 +144,12 @@ def test_a_model_of_the_users_own_learns_and_acts():
     output = policy.learn_mode.forward(make_batch(8))
     assert set(policy.learn_mode.monitor_vars()) == output.keys() - {"priority"}
     assert policy.collect_mode.forward(OBS)[3]["action"].abs().max() < 1
-    expected = torch.tanh(policy._model.actor.bias[:2])
+    expected = torch.tanh(model_of(policy).actor.bias[:2])
     assert torch.allclose(policy.eval_mode.forward(OBS)[3]["action"], expected)
 
 
-def test_dict_observations_learn():
-    cfg = make_config(SACPolicy, model__obs_shape={"position": 2, "goal": 3}, model__encoder_hidden_size_list=[8])
-    policy = SACPolicy(cfg)
-    obs = {"position": torch.rand(2), "goal": torch.rand(3)}
-    output = policy.learn_mode.forward(make_batch(4, obs=obs, next_obs=obs))
-    assert math.isfinite(output["total_loss"])
-    assert policy.collect_mode.forward({0: obs})[0]["action"].shape == (2,)
-
-
 def test_the_last_layers_of_the_actor_start_small():
-    head = make_policy("learn", learn__init_w=0.25)._model.actor_head[2]
+    head = model_of(make_policy("learn", learn__init_w=0.25)).actor_head[2]
     for layer in (head.mu, head.log_sigma_layer):
         values = torch.cat([layer.weight.flatten(), layer.bias])
         assert values.abs().max() <= 0.25 and values.abs().max() > 0.1
@@ -204,13 +195,6 @@ def test_a_start_without_logarithm_is_refused():
     assert make_policy("learn", learn__alpha=0.0, learn__auto_alpha=False)
 
 
-def test_a_model_of_unknown_action_shape_needs_a_target_entropy():
-    model = make_policy()._model
-    with pytest.raises(ConfigError, match="target_entropy"):
-        make_policy("learn", model=model, model__action_shape=None)
-    assert make_policy("learn", model=model, model__action_shape=None, learn__target_entropy=-1)
-
-
 # --- collect and eval ---
 
 
@@ -219,7 +203,7 @@ def test_collecting_draws_squashed_gaussian_actions():
     reseed(policy, 5)
     output = policy.collect_mode.forward(OBS)
     assert list(output) == [3, 0] and list(output[3]) == ["logit", "action"]
-    mu, sigma = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["logit"]
+    mu, sigma = model_of(policy)(torch.stack(list(OBS.values())), mode="compute_actor")["logit"]
     noise = torch.from_numpy(rng_of(5).standard_normal(mu.shape, np.float32))
     expected = torch.tanh(mu + sigma * noise)
     for row, env_id in enumerate(OBS):
@@ -231,7 +215,7 @@ def test_collecting_draws_squashed_gaussian_actions():
 def test_evaluation_takes_the_mean():
     policy = make_policy("eval")
     output = policy.eval_mode.forward(OBS)
-    mu, _ = policy._model(torch.stack(list(OBS.values())), mode="compute_actor")["logit"]
+    mu, _ = model_of(policy)(torch.stack(list(OBS.values())), mode="compute_actor")["logit"]
     assert list(output) == [3, 0] and list(output[0]) == ["action"]
     assert torch.equal(output[0]["action"], torch.tanh(mu[1]))
 
@@ -250,23 +234,7 @@ def test_transitions_hold_the_logit_where_it_is_asked_for(keeps):
     assert all(transition[name] is output[name] for name in names)
 
 
-# --- state ---
-
-
-def test_a_state_without_the_temperature_loads():
-    policy = make_policy("learn")
-    state = policy.learn_mode.state_dict()
-    del state["log_alpha"]
-    policy.learn_mode.load_state_dict(state)
-    assert policy.learn_mode.state_dict()["log_alpha"].exp().item() == pytest.approx(0.2)
-
-
 # --- settings ---
-
-
-def test_a_policy_of_several_agents_needs_a_model_of_its_own():
-    with pytest.raises(ConfigError, match="multi_agent"):
-        make_policy(multi_agent=True)
 
 
 def test_a_model_without_actor_and_critic_is_refused():

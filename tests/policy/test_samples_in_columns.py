@@ -6,7 +6,7 @@ import torch
 
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.on_policy_data import OnPolicyData
-from ding.utils.data.samples import Samples, Table, whole_of
+from ding.utils.data.samples import Samples, Table
 from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece, make_policy
 from tests.policy.samples import make_batch
 
@@ -62,15 +62,6 @@ def test_a_batch_of_columns_is_that_of_the_dicts(obs, change, keys):
         assert samples.table is not None
 
 
-def test_a_batch_does_not_share_memory_with_the_samples():
-    samples = Samples(Table.of(make_batch(4)))
-    before = samples.table.rows()
-    for value in default_preprocess_learn(samples).values():
-        if isinstance(value, torch.Tensor):
-            value.zero_()
-    assert_equal(list(samples), before)
-
-
 @pytest.mark.parametrize(
     "end", [TERMINATED, TRUNCATED, {"done": True}, {"done": False}, {"done": True, "truncated": True}]
 )
@@ -88,35 +79,3 @@ def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(end):
     results = [make_policy().learn_mode.forward(samples) for samples in (made, expected)]
     assert results[0] == results[1]
     assert_equal(list(made), expected)
-
-
-def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():
-    stored = [Table.of([{"obs": torch.full((2,), float(start + i))} for i in range(4)]) for start in (0, 10)]
-    index = np.arange(3)
-    obs, next_obs = stored[0].columns["obs"].take(index), stored[1].columns["obs"].take(index + 1)
-    samples = Samples(Table.of(make_batch(3)).with_columns(obs=obs, next_obs=next_obs))
-    data = OnPolicyData(samples, ignore_done=False, with_next=True)
-    assert data.observations[:, 0].tolist() == [0, 1, 2, 11, 12, 13]
-
-
-def test_observations_that_columns_share_are_there_once():
-    pieces = []
-    for start, length in ((0, 3), (10, 2)):
-        observations = [torch.full((2,), float(start + i)) for i in range(length + 1)]
-        rows = [
-            {
-                "obs": observations[i],
-                "next_obs": observations[i + 1],
-                "action": torch.tensor([i]),
-                "value": torch.zeros(1),
-                "reward": torch.ones(1),
-                "done": False,
-            }
-            for i in range(length)
-        ]
-        pieces.append(Samples(Table.of(rows)))
-    data = OnPolicyData(whole_of(pieces), ignore_done=False, with_next=True)
-    assert data.observations[:, 0].tolist() == [0, 1, 2, 10, 11, 3, 12]
-    assert data.acted_on[:, 0].tolist() == [0, 1, 2, 10, 11]
-    data.estimate(data.observations[:, 0], scale=1.0, gamma=1.0, gae_lambda=0.0)  # returns are 1 and the next value
-    assert data.columns["unscaled_return"].tolist() == [2, 3, 4, 12, 13]

@@ -56,9 +56,3 @@ def test_a_user_class_with_a_config_keeps_the_defaults_and_checks_of_its_base():
     cfg.learn.batch_size = 0
     with pytest.raises(ConfigError, match="batch_size"):
         Mine(cfg, enable_field=[])
-
-
-@pytest.mark.parametrize(("policy", "is_checked"), [("dqn", False), ("dqn_command", True), ("sqn_command", False)])
-def test_epsilon_is_checked_by_the_policies_that_follow_it(policy, is_checked):
-    rule = POLICY_REGISTRY.get(policy).settings["other.eps.start"].rule
-    assert (rule is not None) == is_checked

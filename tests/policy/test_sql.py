@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.policy.learning import target_of
+from tests.policy.learning import model_of, target_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy
 
@@ -18,7 +18,7 @@ def test_the_target_is_the_soft_value_of_the_target_network():
     expected, values = [], []
     for sample in data:
         with torch.no_grad():
-            q = policy._model(sample["obs"][None])["logit"][0, sample["action"].item()].item()
+            q = model_of(policy)(sample["obs"][None])["logit"][0, sample["action"].item()].item()
             next_q = target_of(policy)(sample["next_obs"][None])["logit"][0].tolist()
         values.append(0.3 * math.log(sum(math.exp(value / 0.3) for value in next_q)))
         expected.append((q - sample["reward"].item() - 0.97 * (not sample["done"]) * values[-1]) ** 2)

@@ -6,13 +6,14 @@ import math
 import pytest
 import torch
 
+from tests.policy.learning import model_of
 from tests.policy.samples import make_batch
 from tests.policy.value_policies import make_policy, stack
 
 
 def test_a_learning_step_is_soft_q_learning_of_both_networks_and_of_alpha():
     policy = make_policy("sqn", "learn", learn__target_theta=0.1)
-    online, target = copy.deepcopy(policy._model), copy.deepcopy(policy._model)
+    online, target = copy.deepcopy(model_of(policy)), copy.deepcopy(model_of(policy))
     log_alpha = torch.tensor([math.log(0.2)], requires_grad=True)
     adam = torch.optim.Adam(online.parameters(), lr=0.001)
     adam_alpha = torch.optim.Adam([log_alpha], lr=0.001)
@@ -74,11 +75,3 @@ def test_collecting_draws_at_the_temperature_of_the_state():
     expected = torch.softmax(logit / 0.05, -1)[0].item()
     assert abs(expected - 0.5) > 0.1
     assert drawn == pytest.approx(expected, abs=0.04)
-
-
-def test_a_policy_that_learns_collects_at_the_temperature_that_it_learns():
-    policy = make_policy("sqn", learn__learning_rate_alpha=10.0, learn__target_entropy=5.0)
-    policy.learn_mode.forward(make_batch(6))
-    output = policy.collect_mode.forward({env_id: torch.ones(4) for env_id in range(4000)})
-    assert sum(out["action"].item() == 0 for out in output.values()) / 4000 == pytest.approx(0.5, abs=0.04)
-    assert torch.equal(policy.collect_mode.state_dict()["log_alpha"], policy.learn_mode.state_dict()["log_alpha"])

@@ -10,6 +10,7 @@ from torch import nn
 from ding.policy import BatchPolicy
 from ding.policy.training_step import Learned
 from ding.utils.data.samples import Samples, Table
+from tests.policy.learning import model_of
 
 
 class Regression(BatchPolicy):
@@ -31,13 +32,6 @@ class Regression(BatchPolicy):
         self._seen += len(error)
         self._backward_and_step(error.mean(), self._optimizer)
         return Learned({"total_loss": error.mean()}, error.detach(), {"note": "x"})
-
-
-class Undefined(BatchPolicy):
-    config = {"type": "undefined", "learn": {"batch_size": 4}}
-
-    def _init_learn(self):
-        self._learn_model = self._model
 
 
 def make(cls=Regression, seed=0, **learn):
@@ -63,14 +57,14 @@ def batch(size=4):
 
 def test_a_training_step_logs_numbers_moves_the_schedule_and_copies_the_target():
     policy = make(lr_scheduler=EasyDict(epoch_num=2, min_lr_lambda=0.5))
-    before = policy._model.weight.detach().clone()
+    before = model_of(policy).weight.detach().clone()
     first = policy.learn_mode.forward(batch())
     assert first["cur_lr"] == 0.1 and first["note"] == "x" and len(first["priority"]) == 4
     assert first["total_loss"] == pytest.approx(sum(first["priority"]) / 4)
-    assert torch.equal(policy._target_net.weight, before)
+    assert torch.equal(policy.learn_mode.get_attribute("target_net").weight, before)
     second = policy.learn_mode.forward(Samples(Table.of(batch())))
     assert second["cur_lr"] == pytest.approx(0.075) and second["total_loss"] < first["total_loss"]
-    assert torch.equal(policy._target_net.weight, policy._model.weight)
+    assert torch.equal(policy.learn_mode.get_attribute("target_net").weight, model_of(policy).weight)
 
 
 def test_its_state_has_target_schedule_count_and_values_and_another_goes_on_from_it():
@@ -84,8 +78,3 @@ def test_its_state_has_target_schedule_count_and_values_and_another_goes_on_from
         other.learn_mode.forward(batch()) for _ in range(3)
     ]
     assert other._seen == 16
-
-
-def test_a_policy_that_does_not_say_how_it_learns_names_what_is_missing():
-    with pytest.raises(NotImplementedError, match="_update"):
-        make(Undefined)

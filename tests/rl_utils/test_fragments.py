@@ -142,33 +142,3 @@ def test_advantages_by_the_value_of_the_last_step(seed, lengths, kinds, data):
     made = get_gae_with_default_last_value(together, done, 0.99, 0.95)
     assert_same(made, alone)
     assert_same_item(made.rows(), [step for part in of_dicts for step in part])
-
-
-def test_empty_fragments_among_others_stay_empty():
-    last_value, none = torch.tensor([[1.0], [2.0]]), torch.full((1, 1), torch.nan)
-    spread = torch.cat([none, last_value[:1], none, last_value[1:], none])
-    for make in (
-        lambda data, values: get_nstep_return_data(data, 2),
-        lambda data, values: get_train_sample(data, 2),
-        lambda data, values: get_gae(data, values, 0.99, 0.95),
-        lambda data, values: get_gae_with_default_last_value(data, values.isfinite()[:, 0].numpy(), 0.99, 0.95),
-    ):
-        whole, gaps = make_fragments(0, [2, 3]), make_fragments(0, [2, 3])
-        gaps = gaps.with_lengths(np.array([0, 2, 0, 3, 0]))
-        expected, made = make(whole, last_value), make(gaps, spread)
-        assert made.lengths[[1, 3]].tolist() == expected.lengths.tolist() and sum(made.lengths[[0, 2, 4]]) == 0
-        assert_same_item(made.rows(), expected.rows())
-
-
-def test_objects_of_steps_that_are_in_two_windows_are_copies():
-    data = make_fragments(0, [3], obs="of many shapes")
-    made = get_train_sample(data, 2).rows()
-    first, again = made[0]["obs"][1], made[1]["obs"][0]
-    assert torch.equal(first, again) and first is not again
-
-
-def test_an_action_of_several_parts_is_a_list_of_such_actions():
-    data = make_fragments(0, [4], action="tuple")
-    made = get_train_sample(data, 2).rows()
-    assert [[type(action) for action in sample["action"]] for sample in made] == [[tuple] * 2] * 2
-    assert_same_item(made[1]["action"], [step["action"] for step in data.rows()[2:]])

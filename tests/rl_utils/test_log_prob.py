@@ -28,12 +28,6 @@ def test_categorical_terms_are_those_of_the_distribution(shape):
     assert_all_close(gradients(ours, logit), gradients(theirs, logit))
 
 
-def test_an_action_may_have_a_trailing_axis():
-    torch.manual_seed(0)
-    logit, action = torch.randn(4, 3), torch.tensor([0, 2, 1, 1])
-    assert torch.equal(categorical_terms(logit, action[:, None])[0], categorical_terms(logit, action)[0])
-
-
 @pytest.mark.parametrize("form", [lambda a: a, lambda a: list(a.unbind(1)), lambda a: list(a.split(1, 1))])
 def test_a_multi_discrete_action_adds_up_its_parts(form):
     torch.manual_seed(0)
@@ -68,13 +62,6 @@ def test_gaussian_terms_are_those_of_the_distribution(form):
     theirs = dist.log_prob(action), dist.entropy()
     assert_all_close(ours, theirs)
     assert_all_close(gradients(ours, mu, sigma), gradients(theirs, mu, sigma))
-
-
-def test_an_action_of_one_dimension_may_lack_its_axis():
-    torch.manual_seed(0)
-    logit = {"mu": torch.randn(4, 1), "sigma": torch.ones(4, 1)}
-    action = torch.randn(4)
-    assert torch.equal(gaussian_terms(logit, action)[0], gaussian_terms(logit, action[:, None])[0])
 
 
 @pytest.mark.parametrize("form", [dict, tuple])

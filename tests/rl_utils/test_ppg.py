@@ -40,16 +40,6 @@ def test_cloning_pulls_the_new_policy_only():
     assert torch.allclose(data.logit_new.grad, difference, atol=1e-6)
 
 
-def test_an_action_that_is_masked_in_both_policies_counts_nothing():
-    data = make_data()
-    mask = torch.tensor([0.0, 0.0, 0.0, -torch.inf])
-    loss = ppg_joint_error(data._replace(logit_new=data.logit_new + mask, logit_old=data.logit_old + mask))
-    legal = ppg_joint_error(data._replace(logit_new=data.logit_new[:, :3], logit_old=data.logit_old[:, :3]))
-    assert loss.behavioral_cloning_loss.item() == pytest.approx(legal.behavioral_cloning_loss.item())
-    loss.behavioral_cloning_loss.backward()
-    assert data.logit_new.grad.isfinite().all() and (data.logit_new.grad[:, 3] == 0).all()
-
-
 @pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 2.0, 0.5])])
 @pytest.mark.parametrize("use_value_clip", [True, False])
 def test_the_auxiliary_loss_is_the_value_loss_of_ppo(weight, use_value_clip):

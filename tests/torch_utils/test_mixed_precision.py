@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from ding.policy import create_policy
 from ding.policy.dqn import DQNPolicy
 from ding.torch_utils.mixed_precision import MixedPrecision
 from ding.utils.config_helper import ConfigError
-from tests.policy.learning import before_each_step
 from tests.policy.on_policy_samples import make_piece
 from tests.policy.on_policy_samples import make_policy as make_ppo
 from tests.policy.samples import make_batch, make_config
@@ -56,19 +54,6 @@ def test_forward_passes_are_in_16_bits_and_parameters_and_gradients_in_32(kind: 
     assert net.layer.weight.dtype == net.layer.weight.grad.dtype == torch.float32
 
 
-def test_a_forward_pass_after_a_step_in_one_call_uses_the_new_weights() -> None:
-    net, precision = Watched(), MixedPrecision("bf16", "cpu")
-
-    def learn() -> tuple[float, float]:
-        before = net(torch.ones(1, 2))
-        with torch.no_grad():
-            net.layer.weight.fill_(3.0)
-        return before.item(), net(torch.ones(1, 2)).item()
-
-    nn.init.ones_(net.layer.weight)
-    assert precision.wrap(learn)() == (2.0, 6.0)
-
-
 def test_the_loss_is_scaled_for_fp16_and_the_step_takes_the_true_gradients() -> None:
     net, precision = Watched(), MixedPrecision("fp16", "cpu")
     nn.init.ones_(net.layer.weight)
@@ -97,17 +82,7 @@ def test_a_step_whose_gradients_overflow_is_left_out_and_the_scale_is_halved() -
     assert precision.state_dict()["scale"] == scale / 2
 
 
-def test_bf16_has_no_scale() -> None:
-    precision, loss = MixedPrecision("bf16", "cpu"), torch.ones(())
-    assert precision.scale(loss) is loss and precision.state_dict() == {}
-
-
 # policies
-
-
-def test_by_default_nothing_is_wrapped() -> None:
-    policy = make_dqn()
-    assert policy.learn_mode.forward == policy._forward_learn
 
 
 @pytest.mark.parametrize("setting", ["bf16", "fp16"])
@@ -120,27 +95,6 @@ def test_a_policy_learns_alike_under_autocast(setting: str) -> None:
     assert mixed.learn_mode.forward(batch())["total_loss"] < 0.8 * losses[0]
     state = mixed.learn_mode.state_dict()["model"]
     assert {value.dtype for value in state.values()} == {torch.float32}
-
-
-@pytest.mark.parametrize("setting", ["bf16", "fp16"])
-def test_backward_and_step_run_without_autocast(setting: str) -> None:
-    policy = make_dqn(learn__autocast=setting)
-    seen = {}
-
-    def note(name: str) -> Any:
-        def noting(*args: Any) -> None:
-            seen.setdefault(name, set()).add(torch.is_autocast_enabled("cpu"))
-
-        return noting
-
-    policy._model.register_forward_pre_hook(note("forward"))
-    for parameter in policy._model.parameters():
-        parameter.register_hook(note("backward"))
-    with before_each_step(note("step")):
-        for _ in range(20):  # in fp16, no step is taken until the scale of the loss fits
-            policy.learn_mode.forward(batch())
-    assert seen == {"forward": {True}, "backward": {False}, "step": {False}}
-    assert not torch.is_autocast_enabled("cpu")
 
 
 @pytest.mark.parametrize("setting", ["bf16", "fp16"])
@@ -193,10 +147,3 @@ def test_the_names_in_checkpoints_stay_and_fit_a_model_that_is_not_compiled() ->
     assert list(state["model"]) == list(plain.learn_mode.state_dict()["model"])
     plain.learn_mode.load_state_dict(state)
     assert plain.learn_mode.forward(batch()) == compiled.learn_mode.forward(batch())
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports what torch deprecates
-def test_a_model_is_compiled_with_the_default_backend() -> None:
-    policy = create_policy(make_config(learn__compile=True), enable_field=["collect"])
-    assert policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.0)[0]["logit"].shape == (2,)

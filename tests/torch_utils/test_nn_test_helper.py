@@ -32,10 +32,3 @@ def test_a_missing_gradient_can_be_logged_instead(caplog):
     with caplog.at_level(logging.WARNING):
         is_differentiable(loss_of(a), [a, b], print_instead=True)
     assert "weight, bias" in caplog.text
-
-
-def test_gradients_must_be_cleared_before():
-    net = nn.Linear(2, 1)
-    is_differentiable(loss_of(net), net)
-    with pytest.raises(AssertionError, match="weight has a gradient before"):
-        is_differentiable(loss_of(net), net)

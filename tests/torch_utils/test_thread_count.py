@@ -1,19 +1,12 @@
-import contextlib
 import os
 import threading
-from functools import partial
 
 import pytest
 import torch
-from easydict import EasyDict
 from torch import nn
 
-from ding.envs import BaseEnvManager
-from ding.envs.env.gymnasium_env import GymnasiumEnv
-from ding.policy import DQNPolicy
 from ding.torch_utils import thread_count
 from ding.torch_utils.thread_count import fitting_threads, flushing_denormals, keep_thread_count
-from ding.worker import BaseLearner, InteractionSerialEvaluator, SampleSerialCollector
 
 
 def test_a_new_thread_computes_with_as_many_threads_as_torch_was_told():
@@ -112,60 +105,6 @@ def test_the_multiplications_of_convolutions_count(three_threads, model, threads
     assert torch.get_num_threads() == 3
 
 
-@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
-def test_a_number_of_threads_that_the_environment_chooses_stays(three_threads, monkeypatch, name):
-    monkeypatch.setenv(name, "3")
-    assert threads_for(nn.Linear(2, 2)) == 3
-
-
 def test_a_number_of_threads_that_a_program_chooses_stays(three_threads):
     torch.set_num_threads(2)
     assert threads_for(nn.Linear(2, 2)) == 2
-
-
-def test_the_switch_holds_for_all_networks(three_threads, monkeypatch):
-    monkeypatch.setenv("DING_TORCH_THREADS", "2")
-    assert threads_for(nn.Linear(2, 2)) == threads_for(nn.Linear(1000, 1000)) == 2
-    monkeypatch.setenv("DING_TORCH_THREADS", "many")
-    with pytest.raises(ValueError, match="DING_TORCH_THREADS"):
-        threads_for(None)
-
-
-def test_after_an_error_the_threads_come_back(three_threads):
-    with contextlib.suppress(ZeroDivisionError), fitting_threads(nn.Linear(2, 2)):
-        raise ZeroDivisionError
-    assert torch.get_num_threads() == 3
-
-
-def test_the_workers_of_a_loop_written_by_hand_use_fitting_threads(three_threads, tmp_path):
-    cfg = EasyDict(DQNPolicy.default_config())
-    cfg.model = {"obs_shape": 4, "action_shape": 2}
-    cfg.learn.batch_size, cfg.collect.n_sample = 4, 4
-    policy = DQNPolicy(cfg)
-    seen = []
-    policy._model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
-    workers = {"exp_name": str(tmp_path)}
-
-    def envs():
-        cfg = {"env_id": "CartPole-v1"}
-        return BaseEnvManager([partial(GymnasiumEnv, cfg)] * 2, BaseEnvManager.default_config())
-
-    sections = [cls.default_config() for cls in (SampleSerialCollector, InteractionSerialEvaluator, BaseLearner)]
-    sections[1].n_episode = 2
-    with (
-        contextlib.closing(SampleSerialCollector(sections[0], envs(), policy.collect_mode, **workers)) as collector,
-        contextlib.closing(InteractionSerialEvaluator(sections[1], envs(), policy.eval_mode, **workers)) as evaluator,
-        contextlib.closing(BaseLearner(sections[2], policy.learn_mode, **workers)) as learner,
-    ):
-        for run in (
-            lambda: learner.train(collector.collect(policy_kwargs={"eps": 0.0})),
-            lambda: evaluator.eval(),
-        ):
-            seen.clear()
-            run()
-            assert seen and set(seen) == {1}
-            assert torch.get_num_threads() == 3
-        torch.set_num_threads(2)  # a program chooses it later
-        seen.clear()
-        learner.train(collector.collect(policy_kwargs={"eps": 0.0}))
-        assert seen and set(seen) == {2}

@@ -1,7 +1,5 @@
 import logging
-import os
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -100,14 +98,6 @@ def test_a_second_signal_is_not_put_off():
     assert done == ["first"]
 
 
-def test_a_second_signal_cuts_the_saving_short():
-    def save(name):
-        signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt), guard_training(save):
-        signal.raise_signal(signal.SIGTERM)
-
-
 @pytest.mark.parametrize("interruption", [None, Interruption()])
 @pytest.mark.parametrize("signum", SIGNALS)
 def test_a_signal_that_is_ignored_stays_ignored(signum, interruption):
@@ -166,42 +156,6 @@ def test_a_save_that_refuses_nan_or_finds_no_space_is_told_in_one_line(error, ca
     assert caplog.records[0].exc_info is None
 
 
-def test_a_guard_within_a_guard_saves_an_interrupt_once():
-    saved = []
-    with (
-        pytest.raises(SystemExit),
-        guard_training(lambda name: saved.append("outer")),
-        guard_training(lambda name: saved.append("inner")),
-    ):
-        signal.raise_signal(signal.SIGTERM)
-    assert saved == ["inner"]
-
-
-def test_a_planned_exit_saves_nothing():
-    trainer = Trainer()
-    with pytest.raises(SystemExit), guard_training(trainer.save_checkpoint):
-        raise SystemExit(0)
-    assert trainer.saved == []
-
-
-def test_off_the_main_thread_errors_are_saved_and_signals_left_alone():
-    trainer, before, seen = Trainer(), handlers(), []
-
-    def work():
-        seen.append(handlers())
-        fail()
-
-    def run():
-        with pytest.raises(ZeroDivisionError):
-            trainer.train(work)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert seen == [before]
-    assert trainer.saved_names == ["ckpt_exception.pth.tar"]
-
-
 def test_auto_checkpoint_needs_a_method_to_save_with():
     class Careless:
         @auto_checkpoint
@@ -210,18 +164,3 @@ def test_auto_checkpoint_needs_a_method_to_save_with():
 
     with pytest.raises(AssertionError, match="Careless has none"):
         Careless().train()
-
-
-def test_a_signal_is_not_caught_by_except_exception():
-    trainer = Trainer()
-
-    def work():
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            threading.Event().wait(10)
-        except Exception:
-            pytest.fail("the signal was taken for an error")
-
-    with pytest.raises(SystemExit):
-        trainer.train(work)
-    assert trainer.saved_names == ["ckpt_interrupt.pth.tar"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from functools import partial
 
@@ -17,13 +16,12 @@ from ding.envs import (
     SyncSubprocessEnvManager,
     VectorEnvManager,
 )
-from ding.envs.env_manager.batch_env_manager import BatchEnvManager
 from ding.envs.env_manager.block import ManagerInUseError, Ready, end_code, overrides_dicts
 from ding.utils.data.samples import node_rows
 from tests.envs.env_manager.counting_vector_env import CountingVectorEnv
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
 from tests.envs.env_manager.own_manager import own_manager_class
-from tests.envs.env_manager.scripted_env import Make, be_abnormal
+from tests.envs.env_manager.scripted_env import Make
 
 LENGTHS = (1, 3, 2, 50)
 ROUNDS = 12
@@ -150,24 +148,6 @@ def test_what_a_block_has_handed_out_is_never_written_again(make):
 
 
 @pytest.mark.parametrize("make", MANAGERS)
-def test_steps_of_some_envs_by_blocks_and_by_dicts_take_turns(make):
-    with launched(make) as manager, launched(make) as twin:
-        chosen = itertools.cycle([[2], [3, 1], [0, 1, 2, 3], [1, 0]])
-        for t in range(ROUNDS):
-            wanted, shown = next(chosen), twin.ready_obs
-            env_ids = [i for i in wanted if i in shown] or list(shown)
-            assert env_ids == wanted or isinstance(manager, BatchEnvManager)  # which may drop the others
-            assert_same(by_dicts(manager.ready_block(env_ids)), {i: shown[i] for i in env_ids})
-            actions = actions_of(env_ids, t)
-            by_id = dict(zip(env_ids, actions, strict=True))
-            if t % 3:
-                assert_block_is(manager.act(actions, env_ids), twin.step(by_id))
-            else:
-                assert_same(manager.step(by_id), twin.step(by_id))
-            assert_same(manager.ready_obs, twin.ready_obs)
-
-
-@pytest.mark.parametrize("make", MANAGERS)
 def test_each_reset_begins_another_episode_and_each_step_by_others_touches_its_env(make):
     with launched(make) as manager:
         assert manager.episodes_of([0, 3]).tolist() == [1, 1]
@@ -182,7 +162,7 @@ def test_each_reset_begins_another_episode_and_each_step_by_others_touches_its_e
         manager.act(actions_of(ready, 0), ready)
         assert manager.touched.tolist() == before.tolist()
         for change in (manager.reset, partial(manager.step, {}), partial(manager.load_state_dict, state)):
-            with pytest.raises(ManagerInUseError, match="before or after its call"):
+            with pytest.raises(ManagerInUseError):
                 change()
         manager.end()
         assert (manager.touched - before).tolist() == [1] * 4
@@ -197,16 +177,6 @@ def test_each_reset_begins_another_episode_and_each_step_by_others_touches_its_e
         assert (manager.episodes_of(range(4)) > episodes).all()
 
 
-@pytest.mark.parametrize("make", MANAGERS)
-def test_an_env_that_does_not_exist_or_has_ended_is_refused_before_any_steps(make):
-    with launched(make, auto_reset=False) as manager:
-        before = manager.ready_obs
-        for env_ids in ([0, 4], [-1]):
-            with pytest.raises(RuntimeError, match="there are no envs"):
-                manager.step(dict(zip(env_ids, actions_of(env_ids, 0), strict=True)))
-        assert_same(manager.ready_obs, before)
-
-
 def test_an_env_that_an_asynchronous_manager_answers_late_is_in_a_later_block():
     with launched(from_envs(AsyncSubprocessEnvManager, **FORK, wait_num=1, step_wait_timeout=0)) as manager:
         steps = {env_id: [] for env_id in range(4)}
@@ -218,25 +188,6 @@ def test_an_env_that_an_asynchronous_manager_answers_late_is_in_a_later_block():
         for env_id, length in enumerate(LENGTHS):
             at = [divmod(k, length) for k in range(len(steps[env_id]))]
             assert steps[env_id] == [[env_id, episode, step + 1] for episode, step in at]
-
-
-@pytest.mark.parametrize("cls", [BaseEnvManager, SyncSubprocessEnvManager])
-def test_an_abnormal_step_is_told_by_its_row(cls):
-    envs = [Make(0), Make(1, deeds={("step", 0): be_abnormal})]
-    with launched(lambda: cls(envs, {})) as manager:
-        step = manager.act(actions_of([0, 1], 0), [0, 1])
-        assert step.abnormal == [1]
-        assert node_rows(step.of_rows([0]).obs)[0].tolist() == [0, 0, 1]
-
-
-def test_a_pool_with_a_smaller_batch_hands_out_blocks_of_the_envs_that_answer():
-    with launched(from_pool(batch_size=2)) as manager, launched(from_pool(batch_size=2)) as twin:
-        for t in range(30):
-            ready = manager.ready_block()
-            assert_same(by_dicts(ready), twin.ready_obs)
-            actions = actions_of(ready.env_ids, t)
-            step = manager.act(actions, ready.env_ids)
-            assert_block_is(step, twin.step(dict(zip(ready.env_ids, actions, strict=True))))
 
 
 @pytest.mark.guarantees("overrides")

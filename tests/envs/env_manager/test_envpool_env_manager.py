@@ -103,36 +103,6 @@ def test_an_episode_that_ends_is_followed_by_the_next_during_the_next_step(libra
         assert library.pools[0].actions == [[0, 0, 0, 0], [1, 1, 5], [2, 0]]
 
 
-@pytest.mark.parametrize("look", ["ready_obs", "ready_obs_id", "ready_block", "wait_another"])
-def test_when_all_episodes_have_ended_at_once_the_next_ones_begin_when_that_is_asked_for(library, look):
-    with launched(2, env_id="One-v0") as manager:
-        for number in range(2, 5):
-            assert all(done for _, done in act(manager).values())
-            found = getattr(manager, look)
-            assert (found() if callable(found) else found) is not None
-            assert shown(manager) == {0: [10, number - 1, 0], 1: [11, number - 1, 0]}
-            assert manager.episodes_of([0, 1]).tolist() == [number, number]
-        assert manager.wait_another() is False
-    with launched(2, env_id="One-v0", episode_num=2) as manager:
-        act(manager), act(manager)
-        assert (manager.ready_obs, manager.wait_another(), manager.done) == ({}, False, True)
-    with launched(2, env_id="One-v0", auto_reset=False) as manager:
-        act(manager)
-        assert (manager.ready_obs, manager.wait_another(), manager.done) == ({}, False, False)
-
-
-def test_an_env_that_is_reset_after_its_end_begins_one_episode_only(library):
-    with launched(2) as manager:
-        for _ in range(3):
-            timesteps = act(manager)
-        assert [done for _, done in timesteps.values()] == [True, True]
-        manager.reset({1: None})
-        assert shown(manager) == {1: [11, 1, 0]}
-        assert act(manager) == {1: ([11, 1, 1], False)}
-        assert shown(manager) == {0: [10, 1, 0], 1: [11, 1, 1]}
-        assert manager.episodes_of([0, 1]).tolist() == [2, 2]
-
-
 @pytest.mark.parametrize("length", ["One-v0", "Three-v0"])
 @pytest.mark.parametrize("limit", [None, 2])
 def test_a_collector_gets_every_step_once_and_none_across_episodes(library, length, limit):
@@ -182,14 +152,6 @@ def test_with_a_smaller_batch_a_step_returns_the_envs_that_are_ready_first(libra
         assert {i: t.obs.tolist() for i, t in manager.step({}).items()} == {0: [10, 0, 2], 1: [11, 0, 2]}
 
 
-def test_with_a_smaller_batch_a_collector_gets_every_step_once(library):
-    collector = collector_over(PoolEnvManager({"env_id": "Three-v0", "env_num": 5, "batch_size": 2}), n_sample=20)
-    found = collected(collector)
-    collector.close()
-    assert found == {env_id: episodes(3, len(found[env_id])) for env_id in range(5)}
-    assert min(map(len, found.values())) >= 9
-
-
 def test_actions_outside_of_the_space_are_refused_before_any_env_steps(library):
     with launched(2) as manager, pytest.raises(ValueError, match=r"\{1: 1000\} are outside of .*: \[0, 999\]"):
         manager.step({0: 3, 1: np.array([1000])})
@@ -223,14 +185,6 @@ def test_a_config_that_envpool_cannot_follow_is_refused(library, cfg, env_cfg, t
         PoolEnvManager(cfg, env_fn)
 
 
-def test_what_envpool_cannot_do_is_refused(library):
-    with launched(2) as manager:
-        with pytest.raises(NotImplementedError, match="EnvPool records no videos"):
-            manager.enable_save_replay("videos")
-        with pytest.raises(ValueError, match="takes no parameters of a reset"):
-            manager.reset({0: {"level": 1}})
-
-
 @pytest.mark.parametrize("batch_size", [3, 2])
 @pytest.mark.parametrize(("is_clipped", "rewards"), [(True, [1.0, 1.0, 1.0]), (False, [1.0, 2.0, 3.0])])
 def test_the_return_of_an_episode_is_that_of_its_rewards_before_they_are_clipped(
@@ -245,12 +199,6 @@ def test_the_return_of_an_episode_is_that_of_its_rewards_before_they_are_clipped
                 if timestep.done:
                     returns.append(timestep.info["eval_episode_return"])
     assert seen[:3] == rewards and returns[:3] == [6.0] * 3
-
-
-def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(ImportError, match="which is not installed: pip install envpool"):
-        PoolEnvManager({"env_id": "Three-v0"})
 
 
 # -- EnvPool itself
@@ -295,25 +243,6 @@ def test_a_serial_run_trains_on_cartpole(tmp_path):
     policy = serial_pipeline([main, create], seed=0, max_train_iter=20)
     assert policy is not None
     assert (tmp_path / "exp" / "ckpt" / "ckpt_best.pth.tar").exists()
-
-
-@pytest.mark.parametrize(
-    ("cfg", "message"),
-    [
-        ({"env_id": "Nope-v0"}, "Nope-v0"),
-        ({"kwargs": {"seed": 3, "num_envs": 2}}, "num_envs, seed"),
-    ],
-)
-def test_what_envpool_cannot_make_is_named(library, cfg, message):
-    with pytest.raises(ConfigError, match=message):
-        PoolEnvManager({"env_id": "Three-v0", **cfg})
-
-
-def test_settings_for_envs_that_are_stepped_one_by_one_have_a_warning(library, caplog):
-    PoolEnvManager({"env_id": "Three-v0", "max_retry": 1, "reset_timeout": None})
-    assert not caplog.messages
-    PoolEnvManager({"env_id": "Three-v0", "max_retry": 4, "step_timeout": 0.25})
-    assert "max_retry = 4, step_timeout = 0.25" in caplog.text
 
 
 def test_the_stack_of_frames_is_known():

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ding.envs import (
-    AsyncSubprocessEnvManager,
     BaseEnvManager,
     DingEnvWrapper,
-    ObsNormWrapper,
     RewardNormWrapper,
     SyncSubprocessEnvManager,
 )
@@ -77,22 +75,6 @@ def test_all_envs_normalize_by_what_all_have_seen(cls, is_shared_before):
         np.testing.assert_allclose(timesteps[env_id].reward, [reward], rtol=1e-3, atol=1e-3)
 
 
-def test_processes_make_the_same_numbers_as_one_process():
-    results = []
-    for cls in (BaseEnvManager, SyncSubprocessEnvManager):
-        with make_manager(cls, length=15) as manager:
-            manager.launch()
-            rows = []
-            for _ in range(5):
-                manager.sync_normalization()
-                rows += [[*t.obs, *t.reward] for t in step(manager, 12).values()]
-            results.append((rows, manager.normalization_state()))
-    (one, state), (other, other_state) = results
-    assert np.array_equal(one, other)
-    for name, parts in state.items():
-        assert all(parts[key].equal(other_state[name][key]) for key in parts)
-
-
 @MANAGERS
 def test_a_value_counts_once_however_often_statistics_are_shared(cls):
     states = []
@@ -151,24 +133,6 @@ def test_a_manager_goes_on_from_loaded_statistics(cls):
     assert float(size) == pytest.approx(80, rel=1e-4)
 
 
-def test_statistics_outlive_close_and_launch():
-    manager = make_manager(BaseEnvManager)
-    for _ in range(2):
-        manager.launch()
-        manager.sync_normalization()
-        step(manager, 10)
-        manager.sync_normalization()
-        manager.close()
-    assert float(manager.normalization_state()["ObsNormWrapper0"]["size"]) == pytest.approx(40, rel=1e-4)
-
-
-def test_a_wrapper_that_is_to_forget_does_not_share():
-    with BaseEnvManager([lambda: DingEnvWrapper(ObsNormWrapper(Drifting(0), keep_statistics=False))]) as manager:
-        manager.launch()
-        manager.sync_normalization()
-        assert manager.normalization_state() == {}
-
-
 def test_rewards_keep_their_statistics_over_episodes_once_they_are_shared():
     env = RewardNormWrapper(Drifting(0, length=20), 0.9)
     with BaseEnvManager([lambda: DingEnvWrapper(env)]) as manager:
@@ -177,16 +141,3 @@ def test_rewards_keep_their_statistics_over_episodes_once_they_are_shared():
         step(manager, 45)
         manager.sync_normalization()
     assert float(manager.normalization_state()["RewardNormWrapper0"]["size"]) == pytest.approx(45, rel=1e-4)
-
-
-def test_envs_of_an_asynchronous_manager_share_while_steps_are_under_way():
-    with make_manager(AsyncSubprocessEnvManager, length=10) as manager:
-        manager.launch()
-        steps = 0
-        for _ in range(12):
-            manager.sync_normalization()
-            steps += len(manager.step(dict.fromkeys(manager.ready_obs, 0)))
-        while manager.ready_obs_id != [0, 1]:
-            steps += len(manager.step({}))
-        manager.sync_normalization()
-        assert float(manager.normalization_state()["ObsNormWrapper0"]["size"]) == pytest.approx(steps, rel=1e-4)

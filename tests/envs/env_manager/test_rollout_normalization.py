@@ -137,10 +137,3 @@ def test_what_several_managers_gather_adds_up_to_what_one_would_have():
         total.merge([{name: moments_of_state(values) for name, values in part.items()}])
     for key in ("mean", "var", "size"):
         np.testing.assert_allclose(total.state_dict()["obs"][key], one.state_dict()["obs"][key], rtol=1e-9)
-
-
-def test_without_settings_nothing_changes():
-    normalization, obs = Normalization(env_num=1), stacked([np.array([3.0], np.float32)])
-    normalization.gather(obs)
-    assert normalization.scaled(obs) is normalization.first_scaled(obs) is obs
-    assert scaled_rewards(normalization, [5.0]).data.tolist() == [[5]] and normalization.moments == {}

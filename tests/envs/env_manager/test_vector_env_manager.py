@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box
 
 from ding.entry import serial_pipeline
 from ding.envs import GymnasiumEnv, VectorEnvManager, create_env_manager
@@ -18,8 +18,7 @@ from ding.envs.env_manager.block import end_code
 from ding.example.cartpole_dqn import cartpole_dqn_config, cartpole_dqn_create_config
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import node_rows
-from tests.envs.env_manager.workers import collected, collector_over, episodes, returns_of
-from tests.fakes import ScriptedPolicy
+from tests.envs.env_manager.workers import collected, collector_over, episodes
 
 pytestmark = pytest.mark.skipif(
     not hasattr(gymnasium.vector, "AutoresetMode"), reason="this gymnasium cannot reset single envs of a vector env"
@@ -161,28 +160,6 @@ def test_actions_are_scaled_onto_the_bounds_which_they_do_not_leave(dtype):
         np.testing.assert_allclose(given, [[0.1, -0.2], [-0.2, -0.05]], rtol=1e-6)
 
 
-def test_scaling_actions_of_a_vector_env_needs_bounds():
-    with pytest.raises(ConfigError, match="act_scale = True needs .* finite bounds"):
-        scaling(Box(0, np.inf, (2,), np.float32))
-
-
-@pytest.mark.parametrize(
-    "space, own, actions, given",
-    [
-        (Discrete(3, start=2), Discrete(3), [[0], [2]], [2, 4]),
-        (Discrete(3, start=-1), Discrete(3), np.array([[0], [2]], np.uint8), [-1, 1]),
-        (MultiDiscrete([2, 2], start=[1, -1]), MultiDiscrete([2, 2]), [[0, 1], [1, 0]], [[1, 0], [2, -1]]),
-    ],
-)
-def test_choices_count_from_0_wherever_the_space_starts(space, own, actions, given):
-    with counting(lengths=(3, 3), actions=space) as manager:
-        assert manager.action_space == own
-        manager.act(np.array(actions), [0, 1])
-        assert manager.simulator.given[0].tolist() == given
-        with pytest.raises(ValueError, match="outside of the action space"):
-            manager.act(np.array(actions) + 2, [0, 1])
-
-
 @pytest.mark.parametrize(
     "actions, error, text",
     [
@@ -272,12 +249,6 @@ def test_single_envs_with_wrappers_step_as_those_of_other_managers(mode):
                 obs, _ = env.reset()
 
 
-def test_a_gymnasium_that_cannot_reset_single_envs_is_refused(monkeypatch):
-    monkeypatch.delattr(gymnasium.vector, "AutoresetMode")
-    with pytest.raises(ImportError, match="gymnasium>=1.1"):
-        VectorEnvManager({"env_id": "CartPole-v1", "vectorization_mode": "sync"})
-
-
 @pytest.mark.parametrize(
     "cfg, env_cfg, text",
     [
@@ -341,15 +312,6 @@ def test_a_collector_gets_every_transition_once_and_none_across_episodes(mode):
     collector.close()
     assert found == {i: episodes(length, len(found[i])) for i, length in enumerate((3, 1, 4, 5))}
     assert min(map(len, found.values())) >= 20
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_an_evaluator_plays_as_many_episodes_as_it_is_asked_for(mode):
-    policy = ScriptedPolicy()
-    policy.forward = lambda obs, **kwargs: {env_id: {"action": torch.tensor([2])} for env_id in obs}
-    kwargs = {"lengths": (2, 3), "mode": mode}
-    manager = VectorEnvManager({"vector_env": CountingVectorEnv, "kwargs": kwargs, "env_num": 2})
-    assert returns_of(manager, 5, policy, evaluations=2) == [5.0, 5.0, 5.0, 9.0, 9.0]  # 2 + 3 and 2 + 3 + 4
 
 
 def test_a_serial_run_trains_on_the_vector_env_of_cartpole(tmp_path):

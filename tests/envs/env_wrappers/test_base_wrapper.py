@@ -6,13 +6,10 @@ import copy
 import pickle
 
 import gymnasium
-import numpy as np
 import pytest
-from gymnasium import spaces
 
 from ding.envs import DemoEnv, EnvWrapper, GymToGymnasiumWrapper
 from ding.envs.env_wrappers.base_wrapper import ObservationWrapper
-from ding.envs.env_wrappers.gym_adapter import GymAdapter
 from tests.envs.toys import FourValueToy, Toy, ToyBaseEnv, play
 
 
@@ -43,33 +40,6 @@ def test_an_env_of_four_values_is_taken_as_it_is_and_tells_its_ends():
     assert info == {"TimeLimit.truncated": True, "terminated": False, "truncated": True}
 
 
-def test_an_object_that_returns_five_values_and_an_info_is_taken_too():
-    class Five:
-        observation_space = spaces.Dict(a=spaces.Box(-1, 1, (1,)))
-
-        def reset(self, seed=None):
-            return {"a": np.zeros(1)}, {"seed": seed}
-
-        def step(self, action):
-            return {"a": np.ones(1)}, 2.0, False, True, {}
-
-    env = EnvWrapper(Five())
-    assert list(env.reset()) == ["a"]
-    assert env.step(0)[1:] == (2.0, True, {"terminated": False, "truncated": True, "TimeLimit.truncated": True})
-
-
-def test_an_observation_that_is_a_pair_is_not_taken_for_observation_and_info():
-    class Pair(FourValueToy):
-        def __init__(self):
-            super().__init__()
-            self.observation_space = spaces.Tuple([spaces.Discrete(2), spaces.Dict(a=spaces.Discrete(2))])
-
-        def reset(self):
-            return 0, {"a": 1}
-
-    assert EnvWrapper(Pair()).reset() == (0, {"a": 1})
-
-
 def test_a_base_env_is_not_adapted():
     inner = DemoEnv({})
     env = EnvWrapper(inner)
@@ -86,37 +56,10 @@ def test_public_attributes_are_those_of_the_env_and_private_ones_are_refused():
     assert env.action_space is toy.action_space
     assert env.observation_space is toy.observation_space
     assert env.unwrapped is toy
-    with pytest.raises(AttributeError, match="private"):
+    with pytest.raises(AttributeError):
         env._kept  # noqa: B018
-    with pytest.raises(AttributeError, match="lives_left"):
+    with pytest.raises(AttributeError):
         env.lives_left  # noqa: B018
-
-
-def test_attributes_are_found_behind_gymnasiums_own_wrappers():
-    env = EnvWrapper(gymnasium.wrappers.TimeLimit(Toy(), 3))
-    assert env.get_action_meanings()[0] == "NOOP"
-    assert env.unwrapped.episode == -1
-
-
-def test_attributes_are_found_behind_a_wrapper_without_a_base_class():
-    class Bare:
-        def __init__(self, env):
-            self.env = env
-
-        def reset(self):
-            return self.env.reset()
-
-        def step(self, action):
-            return self.env.step(action)
-
-    toy = FourValueToy()
-    env = EnvWrapper(Bare(toy))
-    assert env.action_space == spaces.Discrete(2)
-    with pytest.raises(AttributeError, match="ale"):
-        env.ale  # noqa: B018
-    env.seed(3)
-    env.reset()
-    assert toy.seeds == [3]
 
 
 def test_a_wrapper_can_be_copied_and_pickled():
@@ -125,16 +68,6 @@ def test_a_wrapper_can_be_copied_and_pickled():
     for other in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
         assert other.unwrapped is not env.unwrapped
         assert other.step(1)[0].tolist() == copy.deepcopy(env).step(1)[0].tolist()
-
-
-def test_a_half_made_wrapper_lacks_attributes_without_endless_search():
-    for cls in (EnvWrapper, GymToGymnasiumWrapper, GymAdapter):
-        with pytest.raises(AttributeError, match="env"):
-            cls.__new__(cls).action_space  # noqa: B018
-
-
-def test_a_wrapper_names_what_it_wraps():
-    assert repr(EnvWrapper(Toy())) == "<EnvWrapper<GymToGymnasiumWrapper<Toy instance>>>"
 
 
 def test_close_and_render_reach_the_env():
@@ -175,23 +108,6 @@ def test_a_seed_reaches_the_env_through_any_wrapper_and_any_reset():
     assert base.seeds == [(5, False)]
 
 
-def test_a_seed_goes_through_reset_where_there_is_no_other_way():
-    class New(FourValueToy):
-        seed = property()
-
-        def reset(self, seed=None):
-            self.given = seed
-            return super().reset()
-
-    plain = New()
-    env = EnvWrapper(plain)
-    env.seed(9)
-    env.reset()
-    assert plain.given == 9
-    env.reset()
-    assert plain.given is None
-
-
 def test_an_env_that_cannot_be_seeded_says_so():
     class Bare:
         def reset(self):
@@ -220,25 +136,5 @@ def test_an_observation_wrapper_changes_observations_of_reset_and_step():
     env = Negative(Toy())
     assert env.reset().tolist() == [0, 0]
     assert env.step(0)[0].tolist() == [0, -1]
-    with pytest.raises(NotImplementedError, match="must define observation"):
+    with pytest.raises(NotImplementedError):
         ObservationWrapper(Toy()).reset()
-
-
-@pytest.mark.parametrize(
-    ("done", "info", "terminated", "truncated"),
-    [
-        (False, {}, False, False),
-        (True, {}, True, False),
-        (True, {"TimeLimit.truncated": True}, False, True),
-        (True, {"TimeLimit.truncated": False}, True, False),
-        (True, {"terminated": False, "truncated": True}, False, True),
-        (True, {"terminated": True, "truncated": True}, True, True),
-        # A wrapper has ended the episode, or goes on.
-        (True, {"terminated": False, "truncated": False}, True, False),
-        (False, {"terminated": True, "truncated": False}, False, False),
-    ],
-)
-def test_flags_that_do_not_fit_the_end_give_way_to_it(done, info, terminated, truncated):
-    toy = FourValueToy()
-    toy.step = lambda action: (0, 1.0, done, info)
-    assert GymAdapter(toy).step(0)[2:] == (terminated, truncated, info)

@@ -12,7 +12,7 @@ from ding.envs import (
     ObsPlusPrevActRewWrapper,
 )
 from ding.envs.env_wrappers import FlatObsWrapper
-from tests.envs.toys import FourValueToy, Toy, ToyBaseEnv
+from tests.envs.toys import FourValueToy, Toy
 
 
 @pytest.mark.differs(
@@ -60,31 +60,6 @@ def test_an_observation_comes_with_its_reward(make):
     assert timestep.obs["reward"].tolist() == np.ravel(timestep.reward).tolist()
     assert timestep.obs["obs"].shape == env.observation_space["obs"].shape
     assert env.observation_space["reward"] == env.reward_space
-
-
-def test_a_reward_in_an_observation_is_not_the_array_of_the_timestep():
-    env = AllinObsWrapper(DemoEnv({}))
-    env.reset()
-    timestep = env.step(1)
-    timestep.reward[:] = 9
-    assert timestep.obs["reward"].tolist() == [0.0]
-
-
-def test_the_space_of_an_env_that_does_not_know_its_own_yet_is_not_known_either():
-    env = AllinObsWrapper(ToyBaseEnv({}))
-    assert env.observation_space is None
-    env.reset()
-    assert env.observation_space["obs"] == spaces.Box(-10, 10, (1,), np.float32)
-    assert env.observation_space["reward"] == spaces.Box(0, 1, (1,), np.float32)
-
-
-def test_seeds_and_random_actions_are_those_of_the_base_env():
-    inner = ToyBaseEnv({})
-    env = AllinObsWrapper(inner)
-    env.seed(3)
-    env.seed(4, dynamic_seed=False)
-    assert inner.seeds == [(3, True), (4, False)]
-    assert env.random_action().tolist() == [1]
 
 
 class Grid(Toy):

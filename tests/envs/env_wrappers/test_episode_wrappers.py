@@ -38,14 +38,6 @@ def test_the_number_of_such_steps_follows_the_seed_and_leaves_numpy_alone():
     assert np.random.rand() == np.random.RandomState(0).rand()
 
 
-def test_a_seed_of_none_draws_from_numpys_generator_again():
-    env = NoopResetWrapper(Toy(length=100))
-    env.seed(1)
-    env.seed(None)
-    np.random.seed(3)
-    assert int(env.reset()[1]) == np.random.RandomState(3).randint(1, 31)
-
-
 def test_an_episode_that_ends_in_these_steps_is_begun_anew_without_the_seed():
     toy = Toy(length=1)
     env = NoopResetWrapper(toy, noop_max=1)
@@ -82,11 +74,6 @@ def test_after_a_lost_life_the_game_goes_on_with_a_step_without_action():
     assert (toy.actions, toy.episode, env.lives) == ([1, 0], 0, 2)
 
 
-def test_no_lives_left_is_no_end_before_the_env_says_so():
-    env = EpisodicLifeWrapper(Toy(length=3, lives=(1, 0, 0, 0)))
-    assert [done for _, _, done, _ in play(env, 3)] == [False, False, True]
-
-
 def test_a_game_that_is_over_is_begun_anew():
     toy = Toy(length=1, lives=(1, 0))
     env = EpisodicLifeWrapper(toy)
@@ -94,25 +81,6 @@ def test_a_game_that_is_over_is_begun_anew():
     assert env.reset(seed=8).tolist() == [1, 0]
     assert toy.seeds == [None, 8]
     assert env.lives == 1
-
-
-def test_a_game_that_ends_in_the_step_between_lives_is_begun_anew():
-    toy = Toy(length=2, lives=(2, 1, 0))
-    env = EpisodicLifeWrapper(toy)
-    assert play(env, 1)[0][2] is True
-    assert env.reset().tolist() == [1, 0]
-
-
-def test_a_lost_life_in_an_env_that_tells_only_done():
-    class LifeEnv(ToyBaseEnv):
-        ale = type("Ale", (), {"count": 3, "lives": lambda self: self.count})()
-
-    inner = LifeEnv({"length": 9})
-    env = EpisodicLifeWrapper(inner)
-    env.reset()
-    inner.ale.count = 2
-    *_, done, info = env.step(0)
-    assert (done, info) == (True, {})
 
 
 def test_an_episode_begins_with_fire():
@@ -153,16 +121,6 @@ def test_a_step_limit_truncates_and_counts_from_one():
 def test_an_end_before_the_step_limit_stays_a_true_end():
     *_, done, info = play(TimeLimitWrapper(Toy(length=1), 2), 1)[0]
     assert (done, info["time_limit"], info["terminated"], info["truncated"]) == (True, False, True, False)
-
-
-def test_a_step_limit_around_an_env_that_tells_only_done_tells_both_flags_at_each_step():
-    flags = [
-        (done, info["terminated"], info["truncated"])
-        for _, _, done, info in play(TimeLimitWrapper(ToyBaseEnv({}), 2), 2)
-    ]
-    assert flags == [(False, False, False), (True, True, True)]
-    ((*_, done, info),) = play(TimeLimitWrapper(ToyBaseEnv({"length": 9}), 1), 1)
-    assert (done, info["terminated"], info["truncated"]) == (True, False, True)
 
 
 def test_an_info_that_the_env_uses_again_is_not_written_to():

@@ -151,46 +151,6 @@ def test_gymnasiums_wrappers_get_seeds_and_options():
     assert toy.options == [None, {"level": 2}]
 
 
-def test_gymnasiums_wrappers_see_ends_and_attributes_through_others():
-    seen = {}
-
-    class Look(gymnasium.Wrapper):
-        def __init__(self, env):
-            super().__init__(env)
-            seen.update(spec=env.spec, metadata=env.metadata, render_mode=env.render_mode, spaces=env.action_space)
-            seen["unwrapped"], seen["meanings"] = env.unwrapped, env.get_wrapper_attr("get_action_meanings")()
-
-        def step(self, action):
-            result = self.env.step(action)
-            seen["flags"] = result[2:4]
-            return result
-
-    toy = Toy(length=1, truncates=True, render_mode="rgb_array")
-    env = apply(toy, "clip_reward", Look)
-    assert seen["unwrapped"] is toy
-    assert (seen["spec"], seen["render_mode"], seen["meanings"][0]) == (None, "rgb_array", "NOOP")
-    assert seen["metadata"] == Toy.metadata
-    *_, done, info = play(env, 1)[0]
-    assert seen["flags"] == (False, True)
-    assert (done, info["terminated"], info["truncated"]) == (True, False, True)
-    assert env.render().max() == 1
-    env.close()
-    assert toy.closed == 1
-
-
-def test_a_wrapper_without_attributes_of_its_own_gets_those_of_the_env():
-    seen = []
-
-    def wrap(env):
-        seen.append((env.ale.lives(), env.get_action_meanings()[1]))
-        with pytest.raises(AttributeError):
-            env._private  # noqa: B018
-        return FourValueWrapper(env)
-
-    apply(Toy(), "clip_reward", wrap)
-    assert seen == [(3, "FIRE")]
-
-
 def test_a_function_may_leave_the_env_as_it_is():
     toy = Toy()
     assert apply(toy, lambda env: env).env.env is toy

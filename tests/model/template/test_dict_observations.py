@@ -52,21 +52,6 @@ def test_observations_may_lie_beside_or_under_a_mask(make):
     assert torch.equal(DQN({"pos": 2}, 2)({"pos": x["pos"], "action_mask": mask})["action_mask"], mask)
 
 
-def test_an_entry_may_be_named_observation():
-    x = {"observation": torch.rand(3, 4), "goal": torch.rand(3, 2)}
-    assert DQN({"observation": 4, "goal": 2}, 2)(x)["logit"].shape == (3, 2)
-
-
-def test_entries_that_are_missing_or_have_another_shape_are_named():
-    model = DQN({"a": 2, "b": {"c": 1}}, 2)
-    with pytest.raises(KeyError, match="has the entries a;"):
-        model({"a": torch.rand(3, 2)})
-    with pytest.raises(KeyError, match="Tensor"):
-        model({"a": torch.rand(3, 2), "b": torch.rand(3, 1)})
-    with pytest.raises(ValueError, match="obs_shape"):
-        model({"a": torch.rand(3, 5), "b": {"c": torch.rand(3)}})
-
-
 def test_actor_and_critic_may_have_encoders_of_their_own():
     model = VAC(SHAPE, 2, share_encoder=False, actor_head_hidden_size=8, critic_head_hidden_size=8, **SIZES)
     x = batch()
@@ -103,8 +88,3 @@ def test_nested_observations_reach_an_encoder_of_ones_own(obs_shape, share, spac
     masked = model({"observation": x, "action_mask": torch.ones(3, 2)}, "compute_actor_critic")
     assert torch.equal(masked["value"], output["value"])
     assert ("action_mask" in masked) is (space == "discrete")
-
-
-def test_without_obs_shape_an_encoder_is_needed():
-    with pytest.raises(RuntimeError, match="encoder"):
-        VAC(None, 2)

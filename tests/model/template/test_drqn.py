@@ -53,8 +53,3 @@ def test_every_parameter_learns_and_the_last_step_depends_on_the_first():
     assert output["hidden_state"].shape == (4, 2, 6) and "saved_state" not in output
     is_differentiable(sum(head[-1].pow(2).sum() for head in output["logit"]), model)
     assert obs.grad[0].abs().sum() > 0
-
-
-def test_a_residual_of_another_width_is_refused():
-    with pytest.raises(ValueError, match=r"head_hidden_size = 32 .* 64"):
-        DRQN(4, 2, head_hidden_size=32, res_link=True)

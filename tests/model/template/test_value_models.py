@@ -66,14 +66,6 @@ def test_a_branching_network():
             BDQ(3, wrong)
 
 
-@pytest.mark.parametrize("settings", [{}, {"head_hidden_size": 32}])
-def test_the_head_of_a_branching_network_gets_a_share_of_the_embedding(settings):
-    model, x = BDQ(3, num_branches=2, action_bins_per_branch=5, **settings), torch.rand(4, 3)
-    embedding = model.encoder(x)
-    embedding = embedding if model.projection is None else model.projection(embedding)
-    assert torch.equal(model(x)["logit"], model.head(embedding / 3)["logit"])
-
-
 def test_soft_q_networks_are_two_of_the_same_kind():
     model = SQN(4, 2, encoder_hidden_size_list=[64, 64])
     x = torch.rand(3, 4)

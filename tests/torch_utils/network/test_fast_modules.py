@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize, prune, spectral_norm
 
-from ding.torch_utils.network.fast_modules import dtype_of, pass_through, set_training, weights_of
+from ding.torch_utils.network.fast_modules import pass_through, weights_of
 
 X = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)) - 0.5
 
@@ -58,13 +58,6 @@ def test_value_and_gradients_have_the_same_bits(net):
     parameters = list(net.parameters())
     for grad, own_grad in zip(*(torch.autograd.grad(y.sum(), parameters) for y in (expected, own)), strict=True):
         assert torch.equal(grad, own_grad)
-
-
-def test_what_the_backward_pass_needs_is_not_overwritten():
-    layers = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Sequential(nn.ReLU()))
-    pass_through(X, layers).sum().backward()
-    (expected,) = torch.autograd.grad(layers(X).sum(), [layers[0].weight])
-    assert torch.equal(layers[0].weight.grad, expected)
 
 
 def test_what_others_have_seen_is_not_overwritten():
@@ -207,10 +200,6 @@ def test_a_model_is_compiled_in_one_graph(net):
     assert len(graphs) == 1
 
 
-def test_a_model_is_exported(net):
-    assert torch.equal(torch.export.export(net, (X,)).module()(X), by_calls(net))
-
-
 def test_a_replica_for_another_device_has_tensors_of_its_own(net):
     layer = net.last[2]
     replica = layer._replicate_for_data_parallel()  # its parameters are set as tensors later
@@ -223,39 +212,6 @@ def test_a_replica_for_another_device_has_tensors_of_its_own(net):
 
 def modes(module):
     return [part.training for part in module.modules()]
-
-
-def test_all_parts_change_their_mode_and_back(net):
-    net.register_module("none", None)
-    for training in (False, False, True):
-        set_training(net, training)
-        assert modes(net) == [training] * 14
-
-
-class Frozen(nn.Linear):
-    def train(self, mode=True):
-        return super().train(False)
-
-
-@pytest.mark.parametrize("is_of_instance", [False, True])
-def test_a_train_of_a_part_is_called(is_of_instance):
-    part = nn.Linear(1, 1) if is_of_instance else Frozen(1, 1)
-    if is_of_instance:
-        part.train = lambda mode=True: part
-    net = nn.Sequential(part).eval()
-    part.training = False
-    set_training(net, True)
-    assert modes(net) == [True, False]
-
-
-def test_the_dtype_is_that_of_the_first_parameter_now():
-    net = nn.Sequential(nn.ReLU(), nn.Linear(1, 1))
-    net.register_module("none", None)
-    assert dtype_of(net) is torch.float32
-    net[1].weight = nn.Parameter(torch.ones(1, 1, dtype=torch.float16))
-    assert dtype_of(net) is torch.float16
-    net[1] = nn.Linear(1, 1, dtype=torch.bfloat16)
-    assert dtype_of(net) is torch.bfloat16
 
 
 def test_weights_have_the_names_that_torch_gives_them(net):

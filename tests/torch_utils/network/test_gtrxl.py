@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 
 from ding.torch_utils.network.gtrxl import GRUGatingUnit, GTrXL, Memory, PositionalEmbedding
@@ -104,17 +103,6 @@ def test_outputs_with_known_weights_stay_as_they_are():
     torch.testing.assert_close(model.get_memory()[1, :, 1], torch.tensor(first_of_second_sample))
 
 
-def test_without_gates_the_residual_connections_are_sums():
-    model = with_known_weights(small(gru_gating=False))
-    model(steps(2))
-    expected = [
-        [[0.575705707, 0.907138467, 1.694336414, 1.271448016], [0.266922563, 1.372843266, 1.665023327, 0.29091987]],
-        [[0.49840793, 0.891984105, 1.786260366, 1.168599844], [0.265820175, 1.363403082, 1.585312724, 0.413385093]],
-    ]
-    torch.testing.assert_close(model(steps(2) * 0.5)["logit"], torch.tensor(expected))
-    assert not any("gate" in name for name in model.state_dict())
-
-
 def test_a_step_sees_nothing_of_what_comes_after_it():
     torch.manual_seed(0)
     model, x = small(), steps(4)
@@ -137,39 +125,6 @@ def test_the_result_has_the_memory_before_the_input_and_the_model_the_one_after(
     assert not after.requires_grad
     assert torch.equal(after[0, 1:], model.embedding(steps(2)))
     assert model(steps(1))["memory"] is after
-
-
-def test_samples_may_come_first_and_the_memory_may_be_left_out():
-    torch.manual_seed(0)
-    model = small()
-    expected = model(steps(5))["logit"]
-    model.reset_memory()
-    output = model(steps(5).transpose(0, 1), batch_first=True, return_mem=False)
-    assert list(output) == ["logit"]
-    assert torch.equal(output["logit"], expected.transpose(0, 1))
-
-
-def test_a_memory_of_another_batch_size_is_replaced_with_a_warning():
-    model = small()
-    model(steps(2, batch=2))
-    with pytest.warns(UserWarning, match="replaced"):
-        memory = model(steps(2, batch=5))["memory"]
-    assert memory.shape == (3, 3, 5, 4)
-    assert not memory.any()
-    model.reset_memory()
-    assert model.get_memory() is None
-    model(steps(2, batch=1))
-
-
-def test_dropout_drops_only_in_training():
-    torch.manual_seed(0)
-    model = small(dropout_ratio=0.5)
-    model.reset_memory(2)
-    model.eval()
-    plain = with_known_weights(small())
-    assert torch.equal(with_known_weights(model)(steps(2))["logit"], plain(steps(2))["logit"])
-    model.train()
-    assert (model(steps(2))["logit"] == 0).any()
 
 
 def test_parameters_of_the_transformer_have_the_documented_names():

@@ -37,13 +37,6 @@ def test_bottleneck_is_as_wide_as_its_output_throughout():
     assert {getattr(block, f"conv{i}")[0].out_channels for i in (1, 2, 3)} == {4}
 
 
-def test_unknown_res_type_and_other_widths_fail():
-    with pytest.raises(AssertionError, match="res_type 'wide'"):
-        ResBlock(4, res_type="wide")
-    with pytest.raises(RuntimeError):
-        ResBlock(4, out_channels=6)(torch.rand(1, 4, 5, 5))
-
-
 def test_res_fc_block_adds_its_input_and_drops_out_last():
     block = ResFCBlock(4, norm_type=None)
     nn.init.zeros_(block.fc2[0].weight)

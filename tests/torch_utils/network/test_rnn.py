@@ -137,27 +137,6 @@ def test_states_may_be_dicts_pairs_trees_or_none_and_none_is_zeros(lstm_type):
     assert torch.equal(net(inputs, [None] * 3)[0], net(inputs)[0])
 
 
-@pytest.mark.parametrize("lstm_type", TYPES)
-def test_wrong_states_are_refused(lstm_type):
-    net = get_lstm(lstm_type, 3, 4)
-    with pytest.raises(RuntimeError, match="2 states for 3 samples"):
-        net(torch.rand(1, 3, 3), [None, None])
-    with pytest.raises(TypeError, match="int"):
-        net(torch.rand(1, 1, 3), [3])
-
-
-def test_dropout_stands_between_layers_and_only_in_training():
-    torch.manual_seed(0)
-    inputs = torch.rand(3, 2, 3)
-    for lstm_type in ("normal", "pytorch"):
-        single = get_lstm(lstm_type, 3, 4, dropout=0.5)
-        assert torch.equal(single(inputs)[0], single(inputs)[0])
-        double = get_lstm(lstm_type, 3, 4, num_layers=2, dropout=0.5)
-        assert not torch.equal(double(inputs)[0], double(inputs)[0])
-        double.eval()
-        assert torch.equal(double(inputs)[0], double(inputs)[0])
-
-
 def test_the_types_are_told_by_name():
     assert [type(get_lstm(lstm_type, 3, 4)) for lstm_type in TYPES] == [LSTM, PytorchLSTM, GRU]
     with pytest.raises(AssertionError, match="rnn"):

@@ -1,6 +1,5 @@
 """BattleEpisodeSerialCollector: the episodes of two players."""
 
-import numpy as np
 import pytest
 
 from ding.worker.collector.players import BattleEpisodeSerialCollector
@@ -77,26 +76,6 @@ def test_a_player_that_is_done_early_keeps_its_flag_and_the_episode_goes_on_for_
     assert [row["done"] for row in second[0]] == [True, True, True]
 
 
-@pytest.mark.parametrize("reward", [(1.0, float("nan")), [np.array([1.0]), np.array([np.nan])]])
-def test_a_nan_reward_of_any_player_stops_with_the_env_id(reward):
-    def after_step(timesteps):
-        return {i: ts._replace(reward=reward) for i, ts in timesteps.items()}
-
-    with pytest.raises(FloatingPointError, match="the reward.* of env 0 holds NaN"):
-        build(after_step=after_step)[0].collect(2)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"obs": np.zeros((1, 4), np.float32)}, {"reward": 1.0}, {"info": {}}, {"info": [{}]}, {"done": [False]}]
-)
-def test_what_an_env_returns_for_one_player_only_is_named(wrong):
-    def after_step(timesteps):
-        return {i: ts._replace(**wrong) for i, ts in timesteps.items()}
-
-    with pytest.raises(ValueError, match="returned nothing for player"):
-        build(after_step=after_step)[0].collect(2)
-
-
 def test_an_exception_of_one_policy_loses_no_finished_episode_of_either():
     class Failing(Player):
         def get_train_sample(self, transitions):
@@ -130,19 +109,6 @@ def test_a_bot_that_only_acts_gives_no_data_but_infos():
         assert [len(of_player) for of_player in infos] == [2, 2]
         assert env.envs[0].actions[0][1 - with_data].tolist() == [-1]
     assert bot.resets[:2] == [None, [0]]
-
-
-def test_the_envstep_grows_with_each_round_and_counts_an_env_step_once():
-    seen = []
-
-    class Watching(Player):
-        def forward(self, obs, **kwargs):
-            seen.append(collector.envstep)
-            return super().forward(obs, **kwargs)
-
-    collector, _, _ = build(lengths=(2, 3), policies=[Watching(), Player()])
-    collector.collect(2)
-    assert seen == [0, 2, 4] and collector.envstep == 5
 
 
 def test_logged_values():

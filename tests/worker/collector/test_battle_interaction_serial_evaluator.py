@@ -1,13 +1,12 @@
 """BattleInteractionSerialEvaluator: which episodes count, and what is told, saved and logged."""
 
-import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
 
 from ding.worker.collector.players import BattleInteractionSerialEvaluator
 from tests.fakes import FakeWriter
-from tests.worker.collector.battles import BareBot, BattleManager, LateBattleManager, Player
+from tests.worker.collector.battles import BattleManager, Player
 
 
 def build(lengths=(2, 4), policies=None, cfg=(), tb=None, env=None, players=2, **env_kwargs):
@@ -36,16 +35,6 @@ def test_only_counted_episodes_are_told_in_the_order_of_their_ends():
     assert [len(one.actions) for one in env.envs] == [2, 18]
 
 
-def test_infos_keep_text_and_single_values_as_plain_ones():
-    def mark(env_id, episode, step):
-        odd = {"one": np.array([2.5]), "many": np.zeros(3), "text": "x", "set": {1}, "t": torch.tensor(3)}
-        return [odd, {}]
-
-    infos = build(lengths=(1,), cfg={"n_episode": 1}, mark=mark)[0].eval()[1]
-    told = {"eval_episode_return": 1.0, "result": "wins", "one": 2.5, "text": "x", "t": 3}
-    assert infos[0] == [told] and type(infos[0][0]["one"]) is float and type(infos[0][0]["t"]) is int
-
-
 @pytest.mark.parametrize("form", ["array", "list", "dicts", "keyed"])
 def test_each_policy_sees_its_side_as_float32_tensors(form):
     class Typed(Player):
@@ -60,12 +49,6 @@ def test_each_policy_sees_its_side_as_float32_tensors(form):
             return super().act(obs, env_ids)
 
     build(policies=[Typed(0), Typed(1)], form=form)[0].eval()
-
-
-def test_the_env_gets_the_list_of_actions():
-    evaluator, env, _ = build(lengths=(1,), policies=[Player(), BareBot()])
-    evaluator.eval(n_episode=1)
-    assert [[a.tolist() for a in pair] for pair in env.envs[0].actions] == [[[1], [-1]]]
 
 
 def test_logged_tags_are_those_of_policy_0():
@@ -86,8 +69,3 @@ def test_logged_tags_are_those_of_policy_0():
     values = {tag: value for tag, value, step in tb.scalars if step == 40}
     assert values["evaluator_step/reward_mean"] == 3.0 and values["evaluator_step/envstep_count"] == 12
     assert values["evaluator_step/avg_time_per_episode"] == values["evaluator_step/evaluate_time"] / 4
-
-
-def test_an_env_that_answers_late_plays_its_share():
-    _, infos = build(env=LateBattleManager([2, 3]))[0].eval()
-    assert sorted(info["eval_episode_return"] for info in infos[0]) == [2.0, 2.0, 3.0, 3.0]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ding.utils.batch_methods import plain_transition
-from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountingEnv, FakeManager, FakeWriter, ScriptedPolicy
@@ -102,33 +101,6 @@ def test_infos_of_every_player_are_told():
     ]
 
 
-def test_players_none_of_which_collects_are_refused():
-    policies = [Player(), Player()]
-    for policy in policies:
-        policy.collect_data = False
-    with pytest.raises(ValueError, match="collects data"):
-        build(policies=policies)
-
-
-@pytest.mark.parametrize(
-    ("n_sample", "unroll_len", "collect", "top", "expected"),
-    [
-        (8, 1, {}, False, 4),
-        (9, 1, {}, False, 5),
-        (2, 4, {}, False, 4),
-        (None, 1, {}, False, INF),
-        (8, 1, {}, True, INF),
-        (8, 1, {"traj_len_inf": True}, False, INF),
-        (8, 1, {"traj_len_inf": False}, True, 4),
-    ],
-)
-def test_the_length_of_a_piece(n_sample, unroll_len, collect, top, expected):
-    first = Player(n=n_sample, unroll_len=unroll_len, collect=collect, traj_len_inf=top)
-    collector, _, _ = build(lengths=(9, 9), policies=[first, Player(n=3)])
-    collector.collect(1)
-    assert collector._traj_len == expected and {len(piece) for piece in first.pieces} == {min(expected, 9)}
-
-
 @pytest.mark.differs(
     "mixes fragments of an old on-policy version into new samples in `sample_1v1`, ignores `traj_len_inf`, and "
     "gives infos to two policies only",
@@ -151,18 +123,6 @@ def test_time_limits_travel_by_player():
     (first, second), _ = build(lengths=(2,), policies=[Player(n=2), Player(n=2)], mark=mark)[0].collect()
     assert [row["truncated"] for row in first] == [False, True] and not any(row["terminated"] for row in first)
     assert [row["terminated"] for row in second] == [False, True]
-
-
-def test_new_policies_do_not_finish_the_fragments_of_the_old_ones():
-    collector, _, old = build(lengths=(99, 99), policies=[Player(n=8), Player(n=8)])
-    collector.collect(2)
-    new = [Player(n=12), Player(n=12), Player(n=12)]
-    with pytest.raises(ValueError, match="nothing for player 2"):
-        collector.reset_policy(new)
-        collector.collect()
-    collector.reset_policy(new[:2])
-    collector.collect()
-    assert {len(piece) for piece in new[0].pieces} == {6}
 
 
 @pytest.mark.guarantees("one-owner")

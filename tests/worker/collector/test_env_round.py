@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.envs.env_manager.block import DictBlocks
-from ding.worker.collector.env_round import Batch, Steps, check_finite
-from tests.fakes import Timestep
+from ding.worker.collector.env_round import Batch, check_finite
 
 
 def batch_of(items):
@@ -21,53 +19,9 @@ def listed(item):
     return item.tolist() if hasattr(item, "tolist") else item
 
 
-@pytest.mark.parametrize(
-    ("items", "stacked"),
-    [
-        ([{"a": np.ones(1), "b": {"c": np.array([i])}} for i in range(2)], {"a": [[1], [1]], "b": {"c": [[0], [1]]}}),
-        ([torch.tensor([1.0]), torch.tensor([2.0])], [[1.0], [2.0]]),
-        ([3, 5], [3, 5]),
-        ([np.array(3), np.array(5)], [3, 5]),
-        ([np.array([1.0]), np.array([1.0, 2.0])], None),
-        ([["a", [1]], ["b", [2]]], None),
-        ([[1.0, 2.0], [3.0, 4.0]], None),
-        ([np.array(["a"]), np.array(["b"])], None),
-        ([{"a": np.zeros(1)}, {"b": np.zeros(1)}], None),
-        ([(np.zeros(1), np.zeros(2))] * 2, None),
-    ],
-)
-def test_the_items_are_as_they_were_and_stacked_where_they_can_be(items, stacked):
-    batch = batch_of(items)
-    assert [type(row) for row in batch.rows] == [type(item) for item in items]
-    assert listed(batch.rows) == listed(items) and listed(list(batch.seen().values())) == listed(items)
-    assert listed(batch.stacked_input()) == stacked
-
-
 # NaN and infinities
 
 STEPS = [0, 0, 0, 5, 7].__getitem__  # by env
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "place"),
-    [
-        (np.zeros(1), np.array([np.nan]), ""),
-        (np.zeros(1, np.float16), np.array([np.nan], np.float16), ""),
-        ({"a": 0, "b": {"c": np.zeros(1)}}, {"a": 0, "b": {"c": np.array([np.nan])}}, r"\['b'\]\['c'\]"),
-        ({"a": np.zeros(1)}, {"a": np.array([np.nan, 0.0])}, r"\['a'\]"),
-        (["x", [0.0]], ["x", [float("nan")]], r"\[1\]"),
-        (torch.zeros(1), torch.tensor([np.nan, 0.0]), ""),
-        (torch.zeros(1), torch.tensor([np.nan]), ""),
-        (0.0, float("nan"), ""),
-        ([np.zeros(1), np.zeros(2)], [np.zeros(1), np.array([np.nan, 0.0, 0.0])], r"\[1\]"),
-        ([1.0, 2.0], [1.0, float("nan")], ""),
-        ([{"a": np.zeros(1)}], [{"a": np.array([np.nan])}], r"\[0\]\['a'\]"),
-    ],
-)
-def test_a_nan_names_the_env_the_place_and_the_step(first, second, place):
-    batch = Batch.copied([3, 4], [first, second])
-    with pytest.raises(FloatingPointError, match=f"the observation{place} of env 4 holds NaN at step 7"):
-        check_finite(batch.env_ids, STEPS, batch.node)
 
 
 @pytest.mark.differs(
@@ -97,42 +51,9 @@ def test_an_infinity_names_the_env_the_place_and_the_step(first, second, place):
         check_finite(batch.env_ids, STEPS, batch.node)
 
 
-@pytest.mark.parametrize("item", [np.full(2, 3e38, np.float32), np.full(2, -3e38), torch.full((2,), 3e38), 3e38, 1])
-def test_the_largest_numbers_are_finite(item):
-    check_finite([0, 1], STEPS, batch_of([item, item]).node)
-
-
 def test_a_mask_that_is_added_to_logits_may_be_minus_infinity():
     item = {"action_mask": np.array([-np.inf, 0.0]), "players": [{"action_mask": np.array([0.0, -np.inf])}]}
     check_finite([0, 1], STEPS, batch_of([item, item]).node)
     item["action_mask"][1] = np.nan
     with pytest.raises(FloatingPointError, match=r"\['action_mask'\] of env . holds NaN"):
         check_finite([0, 1], STEPS, batch_of([item, item]).node)
-
-
-# Players
-
-
-@pytest.mark.parametrize("make", [list, tuple, lambda parts: dict(enumerate(parts))])
-def test_players_may_see_things_of_different_shapes(make):
-    batch = batch_of([make([np.array([1.0, i]), np.array([[2.0, i, i]])]) for i in range(2)])
-    assert listed(batch.of_player(0).stacked_input()) == [[1.0, 0.0], [1.0, 1.0]]
-    assert listed(batch.of_player(1).stacked_input()) == [[[2.0, 0.0, 0.0]], [[2.0, 1.0, 1.0]]]
-    with pytest.raises(ValueError, match="nothing for player 2"):
-        batch.of_player(2)
-
-
-def test_timesteps_keep_their_type_and_further_fields_and_share_no_memory_with_the_envs():
-    class Wide(Timestep):
-        pass
-
-    obs, reward = np.array([1.0]), np.array([2.0], np.float32)
-    block = DictBlocks().block_of({0: Wide(obs, reward, False, {"k": 1})}, [])
-    steps = Steps(block, batch_of([obs]), {}, Batch([0], block.obs))
-    obs[:], reward[:] = 9.0, 9.0
-    (step,) = steps.timesteps()
-    assert type(step) is Wide and step.info == {"k": 1}
-    assert (step.obs.tolist(), step.reward.tolist()) == ([1.0], [2.0])
-
-
-# Conversions

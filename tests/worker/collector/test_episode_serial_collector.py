@@ -77,13 +77,6 @@ def test_an_episode_without_samples_counts_as_an_episode():
     assert [key(row) for row in collector.collect(3)] == [(0, 2, 0), (0, 2, 1)]
 
 
-def test_a_setting_that_is_changed_later_holds_from_the_next_episode_on():
-    collector, _, _ = build(lengths=(2,))
-    assert len(collector.collect(2)) == 2
-    collector._cfg.get_train_sample = True
-    assert len(collector.collect(2)) == 4
-
-
 class ShapingManager(FakeManager):
     """Reshapes each reward to 100 + step, in place, and returns `answer(transitions)`."""
 
@@ -174,22 +167,6 @@ def test_an_exception_loses_no_finished_episode_and_unfinished_ones_are_played_a
     assert episodes[:2] == [(0, 0, 2), (0, 1, 2)] and episodes[2][2] == 2
     assert ("reset", {1: None}) in env.calls
     assert [which(episode)[2] for episode in collector.collect(2)] == [2, 9]
-
-
-def test_more_finished_episodes_than_are_wanted_next_are_kept_for_later():
-    def mark(env_id, episode, step):
-        if (env_id, episode, step) == (0, 3, 2) and not failed:
-            failed.append(True)
-            raise ZeroDivisionError
-        return {}
-
-    failed = []
-    collector, env, _ = build(lengths=(2,), mark=mark)
-    with pytest.raises(ZeroDivisionError):
-        collector.collect(5)
-    assert [which(episode)[1] for episode in collector.collect(2)] == [0, 1]
-    assert [which(episode)[1] for episode in collector.collect(1)] == [2]
-    assert len(env.envs[0].actions) == 8
 
 
 @pytest.mark.guarantees("one-owner")

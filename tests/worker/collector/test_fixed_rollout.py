@@ -11,8 +11,6 @@ from gymnasium import spaces
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy.a2c import A2CPolicy
-from ding.policy.on_policy_data import OnPolicyData
-from ding.policy.pg import PGPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.ppo_offpolicy import PPOOffPolicy
 from ding.utils.batch_methods import plain_transition
@@ -20,6 +18,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
+from tests.policy.learning import model_of
 from tests.worker.collector.battles import BattleManager, LateManager, Player
 
 
@@ -132,34 +131,6 @@ def test_of_envs_that_answer_late_each_step_counts_when_it_is_answered(make):
     assert collector.envstep == len(rows)
 
 
-def test_collects_are_equally_long_however_many_envs_answer_last():
-    collector, _, _ = build((4, 4, 4), ScriptedPolicy(on_policy=True), LateManager, late={1: 2}, slow_reset=(2,))
-    lengths = [len(collector.collect(n)) for n in (12, 12, 12, 11, 11, 10, 10, 12, 12)]
-    assert lengths == [12] * 9 and collector.envstep > 9 * 12  # ranks take equally many minibatches of them
-
-
-@pytest.mark.parametrize("make", [ScriptedPolicy, PlainPolicy])
-def test_steps_are_counted_whatever_number_of_samples_is_made_of_them(make):
-    collector, env, _ = build((99, 99), make(on_policy=True, sample=lambda piece: piece[:-1]))
-    for i in range(1, 4):
-        assert len(collector.collect(8)) == 6
-        assert [len(one.actions) for one in env.envs] == [4 * i] * 2
-    collector, env, _ = build((99, 99), make(on_policy=True, sample=lambda piece: []))
-    assert collector.collect(8) == [] and collector.envstep == 8
-
-
-def test_episodes_over_several_collects_are_logged_with_all_their_steps_and_samples():
-    tb = FakeWriter()
-    collector, _, _ = build((10, 3), ScriptedPolicy(n_sample=8, on_policy=True), tb=tb, cfg={"collect_print_freq": 4})
-    for i in range(1, 5):
-        collector.collect(train_iter=i)
-    logged = {tag.removeprefix("collector_iter/"): value for tag, value, at in tb.scalars if "_iter/" in tag}
-    assert logged["episode_count"] == 6 and logged["envstep_count"] == 25 == logged["train_sample_count"]
-    assert logged["avg_sample_per_episode"] == 25 / 6
-    assert logged["total_envstep_count"] == logged["total_train_sample_count"] == 32
-    assert [collector._statistics.train_samples(env_id) for env_id in range(2)] == [6, 1]
-
-
 # --- advantages ---
 
 
@@ -224,7 +195,7 @@ def collecting(policy, with_flags=True):
 
 def value_of(policy, obs):
     with torch.no_grad():
-        return policy._model(torch.from_numpy(np.stack(obs)), mode="compute_critic")["value"].double().numpy()
+        return model_of(policy)(torch.from_numpy(np.stack(obs)), mode="compute_critic")["value"].double().numpy()
 
 
 def reference(policy, envs, first, zero_at):
@@ -266,20 +237,6 @@ def test_advantages_are_those_of_a_loop_over_arrays_that_bootstraps_where_a_coll
     collector.close()
 
 
-def test_advantages_that_an_epoch_recomputes_are_the_same():
-    policy = ppo(recompute_adv=True, learn={"value_norm": False})
-    collector, envs = collecting(policy)
-    for i in range(3):
-        rows = collector.collect()
-        batch = OnPolicyData(rows, ignore_done=False, with_next=True)
-        values = torch.from_numpy(value_of(policy, list(batch.observations.numpy()))).float()
-        batch.estimate(values, 1.0, GAMMA, LAMBDA)
-        found, expected = by_obs(rows, batch.columns["adv"]), reference(policy, envs, ROUNDS * i, "t")
-        assert [found[key] for key in expected] == pytest.approx(list(expected.values()), rel=1e-5, abs=1e-6)
-        policy.learn_mode.forward(rows)
-    collector.close()
-
-
 # --- settings ---
 
 
@@ -295,16 +252,6 @@ def test_policies_whose_fragments_cannot_be_cut_are_refused(policy, message):
     with pytest.raises(ConfigError, match=message):
         build(policy=ScriptedPolicy(on_policy=True, **policy))
     build(policy=ScriptedPolicy(on_policy=True, **policy), cfg={"fixed_rollout": False})
-
-
-def test_a_policy_of_whole_episodes_says_that_it_needs_them():
-    policy = PGPolicy.default_config()
-    policy.model.update(obs_shape=3, action_shape=2)
-    policy.collect.n_sample = 24
-    collector, _ = collecting(PGPolicy(policy, enable_field=["collect"]))
-    with pytest.raises(AssertionError, match="PGPolicy .*whole episodes"):
-        collector.collect(24)
-    collector.close()
 
 
 # --- players ---

@@ -33,15 +33,6 @@ def test_each_env_plays_its_share_and_no_step_more():
     assert stop is False
 
 
-def test_the_policy_sees_float32_tensors():
-    class Typed(ScriptedPolicy):
-        def forward(self, obs, **kwargs):
-            assert all(isinstance(o, torch.Tensor) and o.dtype == torch.float32 for o in obs.values())
-            return super().forward(obs, **kwargs)
-
-    build(policy=Typed())[0].eval()
-
-
 @pytest.mark.differs("fails on `policy_kwargs=None`", "takes it for no arguments")
 @pytest.mark.parametrize("kwargs", [None, {}, {"world_model": 1}])
 def test_policy_kwargs_reach_the_policy_and_may_be_none(kwargs):
@@ -97,24 +88,6 @@ def test_episode_infos_are_told_in_lists_with_the_mean_of_numbers_only():
 def test_an_exotic_value_in_the_info_does_no_harm():
     evaluator, _, _ = build(mark=lambda *_: {"visited": {1, 2}, "env": object()})
     assert evaluator.eval()[1]["eval_episode_return"] == [2.0, 2.0, 4.0, 4.0]
-
-
-def test_integer_observations_are_evaluated():
-    def after_step(timesteps):
-        return {i: ts._replace(obs=ts.obs.astype(np.int64)) for i, ts in timesteps.items()}
-
-    assert build(after_step=after_step)[0].eval()[1]["eval_episode_return"] == [2.0, 2.0, 4.0, 4.0]
-
-
-def test_returns_of_shape_one_are_lists_without_a_mean():
-    def after_step(timesteps):
-        return {
-            i: ts._replace(info={"eval_episode_return": np.array([1.5], np.float32)} if ts.done else {})
-            for i, ts in timesteps.items()
-        }
-
-    _, info = build(lengths=(1, 1), cfg={"n_episode": 2}, after_step=after_step)[0].eval()
-    assert info == {"eval_episode_return": [[1.5], [1.5]]}
 
 
 @pytest.mark.differs(

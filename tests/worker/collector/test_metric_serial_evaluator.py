@@ -132,18 +132,6 @@ def test_pair_and_policy_may_come_later():
     assert evaluator.env[0] is RIGHT and evaluator.eval(train_iter=1)[1] == {"acc": 100.0}
 
 
-def test_reset_of_a_live_evaluator_resets_the_policy_and_forgets_the_best_result():
-    evaluator, policy = build()
-    evaluator.eval(train_iter=1)
-    evaluator.should_eval(5000)
-    before, pair = policy.resets, evaluator.env
-    evaluator.reset()
-    assert policy.resets == before + 1 and evaluator.env == pair
-    assert evaluator._max_avg_eval_result is None and evaluator._last_eval_iter == -1
-    evaluator.reset_policy()
-    assert policy.resets == before + 2
-
-
 @pytest.mark.parametrize("bad", [{"eval_freq": "often"}, {"multi_gpu": 1}])
 def test_wrong_config_is_refused_at_construction(bad):
     with pytest.raises(ConfigError, match="eval_freq|multi_gpu"):
@@ -181,15 +169,6 @@ def test_with_multi_gpu_the_result_is_the_mean_over_the_batches_of_all_ranks(mon
     evaluator, _ = build(cfg={"multi_gpu": True, "stop_value": {"acc": 80.0}})
     assert evaluator.eval(train_iter=1) == (True, {"acc": 80.0})
     assert reduced == [([2.0, 200.0], "sum")] and sent == [[True, {"acc": 80.0}]]
-
-
-def test_with_multi_gpu_other_ranks_measure_too(monkeypatch):
-    _, reduced = as_rank(monkeypatch, 1, told=[False, {"acc": 80.0}], sums=[2.0, 200.0])
-    tb, saved = FakeWriter(), []
-    evaluator, policy = build(HALF[:1], cfg={"multi_gpu": True}, tb=tb)
-    assert evaluator.eval(saved.append, train_iter=1) == (False, {"acc": 80.0})
-    assert len(policy.asked) == 1 and reduced == [([1.0, 50.0], "sum")]
-    assert tb.scalars == [] and saved == []
 
 
 def test_the_config_and_the_factory():

@@ -11,7 +11,7 @@ from easydict import EasyDict
 from ding.policy.dqn import DQNPolicy
 from ding.utils.batch_methods import plain_transition
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 
 
 class PlainPolicy(ScriptedPolicy):
@@ -95,21 +95,6 @@ def test_plain_and_asked_transitions_are_equal(manager, batched, reuse):
     assert any(shared(ours))
 
 
-@pytest.mark.parametrize("done", [np.bool_, lambda flag: (flag, flag), lambda flag: np.array([flag]), int])
-def test_a_done_flag_of_another_kind_is_what_the_policy_would_have_stored(done):
-    def after_step(timesteps):
-        return {i: ts._replace(done=done(ts.done)) for i, ts in timesteps.items()}
-
-    def run(policy_cls):
-        return collect(policy_cls(n_sample=12), FakeManager([3, 5, 4], mark=mark, after_step=after_step))[0]
-
-    ours, theirs = run(PlainPolicy), run(ScriptedPolicy)
-    for mine, other in zip(ours, theirs, strict=True):
-        for row in (mine, other):
-            row["done"] = listed(row["done"])
-    assert_same(ours, theirs)
-
-
 def listed(done):
     return (type(done), done.dtype, done.tolist()) if isinstance(done, torch.Tensor) else (type(done), done)
 
@@ -133,20 +118,6 @@ def test_a_dqn_that_defines_its_own_transition_collects_the_same(nstep, action_s
     else:
         for ours, theirs in zip(rows, run(AskedDQN), strict=True):
             assert [head.tolist() for head in ours["action"]] == [head.tolist() for head in theirs["action"]]
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.uint8])
-@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 1, 3)])
-def test_observations_of_any_dtype_and_shape_become_the_same_tensors(dtype, shape):
-    def run(policy_cls):
-        env = FakeManager([3, 5], reuse=True)
-        for one in env.envs:
-            one.obs = np.zeros(shape, dtype)
-        return collect(policy_cls(n_sample=12), env)[0]
-
-    ours, theirs = run(PlainPolicy), run(ScriptedPolicy)
-    assert ours[0]["obs"].shape == shape
-    assert_same(ours, theirs)
 
 
 # What a user overrides, wraps or patches is called.
@@ -174,14 +145,6 @@ class Decorated(DQNPolicy):
 class Overridden(DQNPolicy):
     def _process_transition(self, obs, policy_output, timestep):
         return {**super()._process_transition(obs, policy_output, timestep), "mark": torch.ones(2)}
-
-
-class Mode:
-    """A policy that forwards to a collect mode, and may be patched."""
-
-    def __init__(self, mode):
-        for name in mode._fields:
-            setattr(self, name, getattr(mode, name))
 
 
 def decorated(**kwargs):
@@ -219,12 +182,6 @@ def test_a_key_that_a_users_transition_adds_arrives(make, nstep):
     assert len(rows) >= 24 and all(row["mark"].tolist() == [1, 1] for row in rows)
 
 
-def test_a_patched_class_is_asked(monkeypatch):
-    monkeypatch.setattr(DQNPolicy, "_process_transition", with_mark(DQNPolicy._process_transition))
-    rows, _ = collect(dqn().collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 0.5})
-    assert all("mark" in row for row in rows)
-
-
 def test_what_a_policy_changes_in_its_output_is_what_is_done_and_stored():
     class Zero(DQNPolicy):
         def _forward_collect(self, data, eps):
@@ -256,91 +213,7 @@ def test_what_a_policy_makes_of_the_observations_it_is_given_is_what_it_acts_on_
     assert max(int(row["obs"].max()) for row in rows) < 20
 
 
-def _odd(obs):
-    return np.append(obs, np.zeros(int(obs[0]))).astype(np.float32)  # of another length in each env
-
-
-FORMS = {
-    "array": lambda obs: obs,
-    "array of float64": lambda obs: obs.astype(np.float64),
-    "dict": lambda obs: {"a": obs, "b": {"c": obs + 0}},
-    "odd lengths": _odd,
-    "odd lengths of float64": lambda obs: _odd(obs).astype(np.float64),
-    "partly odd": lambda obs: {"a": obs, "b": _odd(obs)},
-    "list": lambda obs: [obs, _odd(obs)],
-}
-
-
 def leaves(obs):
     """The arrays of an observation, or tensors."""
     parts = obs.values() if isinstance(obs, dict) else obs if isinstance(obs, list) else None
     return [obs] if parts is None else [leaf for part in parts for leaf in leaves(part)]
-
-
-def numbers(obs):
-    return [leaf.tolist() for leaf in leaves(obs)]
-
-
-def spoil(obs):
-    for leaf in leaves(obs):
-        leaf += 100
-
-
-def collected_from(form, policy):
-    env = CountedManager([3, 4])
-    for one in env.envs:
-        reset, step = one.reset, one.step
-        one.reset = lambda reset=reset: FORMS[form](reset())
-        one.step = lambda action, step=step: (lambda ts: ts._replace(obs=FORMS[form](ts.obs)))(step(action))
-    rows, _ = collect(policy, env, counts=(14, 14))
-    return [{key: numbers(row[key]) for key in ("obs", "next_obs")} for row in rows]
-
-
-class Acting(ScriptedPolicy):
-    """Notes what it acts on, and calls `spoil` for what `where` says."""
-
-    where = ""
-
-    def __init__(self):
-        super().__init__()
-        self.acted_on = []
-
-    def forward(self, obs):
-        self.acted_on.append({env_id: numbers(one) for env_id, one in obs.items()})
-        for one in obs.values() if self.where == "forward" else ():
-            spoil(one)
-        return {env_id: {"action": torch.tensor([1])} for env_id in obs}
-
-    def process_transition(self, obs, output, timestep):
-        for key, one in (("obs", obs), ("next_obs", timestep.obs)):
-            if key in self.where:
-                spoil(one)
-        return super().process_transition(obs, output, timestep)
-
-
-class PlainActing(Acting):
-    @plain_transition("action")
-    def process_transition(self, obs, output, timestep):
-        raise AssertionError("a plain transition is asked for")
-
-
-@pytest.mark.parametrize("where", [("obs",), ("next_obs",), ("obs", "next_obs")], ids="_and_".join)
-@pytest.mark.parametrize("form", FORMS)
-def test_a_transition_may_change_observations_of_any_form_in_place(form, where):
-    spoiling, untouched = Acting(), Acting()
-    spoiling.where = where
-    rows, plain = collected_from(form, spoiling), collected_from(form, untouched)
-    for row, own in zip(rows, plain, strict=True):
-        for key in ("obs", "next_obs"):
-            added = 100 if key in where else 0
-            assert row[key] == [[number + added for number in leaf] for leaf in own[key]]
-    assert spoiling.acted_on == untouched.acted_on
-
-
-@pytest.mark.parametrize("make", [Acting, PlainActing])
-@pytest.mark.parametrize("form", FORMS)
-def test_what_a_forward_writes_into_observations_of_any_form_is_not_stored(form, make):
-    spoiling, untouched = make(), make()
-    spoiling.where = "forward"
-    assert collected_from(form, spoiling) == collected_from(form, untouched)
-    assert spoiling.acted_on == untouched.acted_on

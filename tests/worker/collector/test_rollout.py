@@ -1,16 +1,13 @@
 """The rollout loop with managers that answer late, and between policies."""
 
-import itertools
-
 import numpy as np
 import pytest
 
 from ding.envs.env_manager.block import ManagerInUseError
-from ding.worker.collector import rollout
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.rollout import Quota
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
+from tests.fakes import CountedManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import LateManager
 
 
@@ -49,25 +46,6 @@ def test_an_env_that_has_yet_to_answer_a_policy_that_was_replaced_begins_another
     assert all(row["action"].item() > 100 for row in rows)
     assert [key(row) for row in rows if row["obs"][0] == 1][0] == (1, 1, 0)
     assert collector._total_episode_count == 0
-
-
-def test_what_is_under_way_is_waited_for_when_the_ready_envs_have_played_their_share():
-    env = LateManager([1, 3], late={1: 1})
-    assert evaluating(env, 2).eval()[1]["eval_episode_return"] == [1.0, 3.0]
-    assert env.waits == [3, 0] and len(env.envs[0].actions) == 1
-
-
-def test_a_reset_is_waited_for_when_the_ready_envs_have_played_their_share():
-    env = LateManager([1, 2], late={}, slow_reset=(1,))
-    assert evaluating(env, 4).eval()[1]["eval_episode_return"] == [1.0, 1.0, 2.0, 2.0]
-    assert env.waits == [0, 1] and len(env.envs[0].actions) == 2
-
-
-def test_an_episode_lasts_as_long_as_its_rounds(monkeypatch):
-    monkeypatch.setattr(rollout, "perf_counter", itertools.count().__next__)  # each round takes a second
-    collector = collecting(FakeManager([2]), n_sample=6)
-    collector.collect()
-    assert collector._total_duration == 6.0
 
 
 def test_when_no_env_will_be_ready_an_error_says_so():
@@ -153,18 +131,3 @@ def test_between_two_calls_anybody_may_reset_or_step_the_envs(is_patched):
         *((0, 0, 3), (0, 0, 4), (1, 1, 0), (1, 1, 1)),
     ]
     assert [len(piece) for piece in policy.pieces] == [2, 2, 2, 2] and policy.resets == [None, [0], [1]]
-
-
-def test_what_a_manager_shows_instead_of_what_it_returned_is_what_was_acted_on():
-    class Renormalising(FakeManager):
-        """At step 3, what is ready has grown by 100."""
-
-        @property
-        def ready_obs(self):
-            return {i: obs + 100 if self.envs[i].count == 3 else obs.copy() for i, obs in self.obs.items()}
-
-    policy = ScriptedPolicy(n_sample=5)
-    rows = all_steps(Renormalising([5]), policy).collect(5)
-    assert [int(row["obs"][2]) for row in rows] == [0, 1, 2, 103, 4]
-    assert [int(row["next_obs"][2]) for row in rows] == [1, 2, 3, 4, 5]
-    assert [len(piece) for piece in policy.pieces] == [5]

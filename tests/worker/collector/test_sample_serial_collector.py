@@ -8,7 +8,7 @@ import torch
 
 from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy, Timestep
+from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 
 
 def build(lengths=(5, 5), policy=None, cfg=(), tb=None, env=None, **env_kwargs):
@@ -138,15 +138,6 @@ def test_fragments_shorter_than_the_steps_of_a_return_are_warned_of_once(
     assert f"fragments of {fragment} step(s)" in warning and f"n_sample to {enough}" in warning
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"nstep": 4}, {"nstep": 1}, {}, {"nstep": 9, "traj_len_inf": True}, {"nstep": 9, "nstep_return": False}],
-)
-def test_fragments_that_are_long_enough_are_not_warned_of(caplog, settings):
-    build(lengths=(9, 9), policy=ScriptedPolicy(n_sample=8, **settings))
-    assert "nstep" not in caplog.text
-
-
 def test_fragments_of_an_off_policy_collect_survive_to_the_next():
     collector, _, policy = build(lengths=(99, 99), policy=ScriptedPolicy(n_sample=8))
     collector.collect(8)
@@ -221,18 +212,6 @@ def abnormal_at(*where):
     return lambda env_id, episode, step: {"abnormal": True} if (env_id, episode, step) in where else {}
 
 
-def test_an_abnormal_step_may_carry_no_observation():
-    def after_step(timesteps):
-        return {
-            i: Timestep(None, None, None, {"abnormal": True}) if ts.info.get("abnormal") else ts
-            for i, ts in timesteps.items()
-        }
-
-    collector, _, _ = build(lengths=(9, 9), mark=abnormal_at((0, 0, 1)), after_step=after_step)
-    rows = [key(row)[:2] for row in collector.collect(8)]
-    assert (0, 0) not in rows and (0, 1) in rows
-
-
 def test_samples_flushed_before_an_abnormal_step_are_kept():
     collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=2), mark=abnormal_at((0, 0, 3)))
     assert [key(row)[:3] for row in collector.collect(4)] == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
@@ -300,13 +279,6 @@ def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monk
         build(policy=ScriptedPolicy(sample=lambda piece: []))[0].collect(1)
 
 
-def test_a_policy_output_without_action_is_named():
-    policy = ScriptedPolicy()
-    policy.forward = lambda obs: {i: {"logit": 0} for i in obs}
-    with pytest.raises(KeyError, match="env 0; it must return"):
-        build(policy=policy)[0].collect(1)
-
-
 def test_logged_values():
     tb = FakeWriter()
     collector, _, _ = build(lengths=(2, 4), tb=tb)
@@ -322,16 +294,6 @@ def test_logged_values():
     assert values["collector_iter/reward_max"] == 4.0 and values["collector_iter/reward_min"] == 2.0
     assert {step for tag, _, step in tb.scalars if "_iter/" in tag} == {100}
     assert {step for tag, _, step in tb.scalars if "_step/" in tag} == {8}
-
-
-def test_nothing_is_logged_before_the_print_frequency_or_without_a_finished_episode():
-    tb = FakeWriter()
-    collector, _, _ = build(lengths=(50,), tb=tb, policy=ScriptedPolicy(n_sample=1))
-    collector.collect(10, train_iter=99)
-    collector.collect(10, train_iter=100)
-    assert not tb.scalars
-    collector.collect(30, train_iter=101)
-    assert tb.scalars
 
 
 def test_unrecorded_random_episodes_are_not_logged_but_counted():
@@ -372,67 +334,6 @@ def test_the_dreamer_policy_is_handed_its_states_by_env():
     calls.clear()
     collector.collect(2, random_collect=True)
     assert calls[0] == ([0, 1], None, None)
-
-
-@pytest.mark.parametrize("manager", [FakeManager, CountedManager])
-@pytest.mark.parametrize(("info", "kind"), [(None, "NoneType"), (3, "int")])
-def test_an_info_that_is_no_dict_is_named_with_its_env(manager, info, kind):
-    def after_step(timesteps):
-        return {i: ts._replace(info=info) if i == 1 and ts.obs[2] == 2 else ts for i, ts in timesteps.items()}
-
-    collector, _, _ = build(env=manager([9, 9], after_step=after_step))
-    with pytest.raises(TypeError, match=f"^env 1 .*{kind}"):
-        collector.collect(8)
-
-
-# Envs that somebody else resets
-
-
-def lengths_logged(tb):
-    return [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
-
-
-@pytest.mark.parametrize("manager", [FakeManager, CountedManager])
-@pytest.mark.parametrize("reuse", [False, True])
-def test_an_episode_that_somebody_else_ends_is_not_counted_into_the_next(manager, reuse):
-    policy, tb = ScriptedPolicy(n_sample=8), FakeWriter()
-    collector, env, _ = build(policy=policy, tb=tb, env=manager([10, 10], reuse=reuse))
-    first = collector.collect(16)
-    env.reset()
-    rows = collector.collect(24, train_iter=100)
-    assert lengths_logged(tb) == [10.0] and policy.resets[1:] == [[0], [1], [0, 1]]
-    assert [key(row)[1:3] for row in first if row["obs"][0] == 0] == [(0, step) for step in range(8)]
-    assert [key(row)[1:3] for row in rows if row["obs"][0] == 0][:11] == [(1, step) for step in range(10)] + [(2, 0)]
-
-
-def test_the_steps_before_a_reset_by_somebody_else_are_a_piece_of_their_own():
-    policy = ScriptedPolicy(n_sample=8)
-    collector, env, _ = build(policy=policy, env=CountedManager([10, 10]))
-    collector.collect(1)
-    collector.collect(8, drop_extra=False)
-    env.reset({1: None})
-    collector.collect(8)
-    pieces = [[key(row)[:3] for row in piece] for piece in policy.pieces]
-    assert all(len({(env_id, episode) for env_id, episode, _ in piece}) == 1 for piece in pieces)
-    steps = [step for piece in pieces for step in piece if step[:2] == (1, 0)]
-    assert steps == [(1, 0, step) for step in range(8)]
-
-
-def test_latent_states_do_not_cross_a_reset_by_somebody_else():
-    class Dreamer(ScriptedPolicy):
-        def forward(self, obs, reset=None, state=None, **kwargs):
-            seen.append(reset.tolist())
-            return {i: {**out, "state": 0} for i, out in super().forward(obs, **kwargs).items()}
-
-    seen = []
-    collector, env, _ = build(policy=Dreamer(n_sample=2, type="dreamer_command"), env=CountedManager([9, 9]))
-    collector.collect(4)
-    env.reset({1: None})
-    collector.collect(4)
-    assert seen == [[False, False]] * 2 + [[False, True], [False, False]]
-
-
-# What envs and policies return
 
 
 # The counts of train samples

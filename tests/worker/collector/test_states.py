@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -17,10 +16,8 @@ from ding.entry.experiment import read_pair, with_command_mode
 from ding.envs import BaseEnvManager, SyncSubprocessEnvManager, get_vec_env_setting
 from ding.policy.base_policy import create_policy
 from ding.utils.batch_methods import plain_transition
-from ding.utils.data.samples import pack, rows_of
 from ding.utils.object_state import global_generators_state, load_global_generators_state
 from ding.worker.collector.base_serial_collector import create_serial_collector
-from ding.worker.collector.env_round import Batch
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
@@ -30,11 +27,9 @@ from ding.worker.collector.players import (
     BattleSampleSerialCollector,
 )
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.collector.trajectory_block import TrajectoryBlock
 from tests.envs.walks import Endless, Match, Silent, Walk
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.same_state import differences, through_bytes
-from tests.worker.collector.test_trajectory_block import SHOWN, record, take
 
 MANAGERS = {"base": BaseEnvManager, "subprocess": SyncSubprocessEnvManager}
 in_both = pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)
@@ -205,57 +200,6 @@ def test_collectors_of_battles_go_on(manager, policy, cls, amount):
     check(lambda: built(cls, manager, [Match] * 3, [policy(unroll_len=7), policy()]), **amount)
 
 
-def nested(place):
-    return {"a": place, "b": {0: place[:1], "c": np.float64(place[1])}}
-
-
-# How the forms come through processes is a matter of the env managers, and tested there.
-@pytest.mark.parametrize("manager, form, policy", [
-    (BaseEnvManager, nested, Gambler),
-    (SyncSubprocessEnvManager, nested, PlainGambler),
-    (BaseEnvManager, lambda place: (place, [place.astype(np.float64)]), Gambler),
-    (BaseEnvManager, lambda place: (np.abs(place) * 20).astype(np.uint8), PlainGambler),
-    (BaseEnvManager, lambda place: float(place[0]), Gambler),
-    (BaseEnvManager, torch.from_numpy, PlainGambler),
-], ids=["dict", "dict of a process", "tuple", "bytes", "number", "tensor"])  # fmt: skip
-def test_observations_of_any_form_are_collected_alike(manager, form, policy):
-    envs = [functools.partial(Walk, form)] * 2
-    check(lambda: built(SampleSerialCollector, manager, envs, policy(unroll_len=5)), n_sample=9)
-
-
-@pytest.mark.parametrize("with_dicts", [False, True])
-def test_fragments_with_gaps_ends_and_odd_flags_go_on(with_dicts):
-    rng = np.random.default_rng(0)
-
-    def step(fragments, env_ids, seed):
-        own = np.random.default_rng(seed)
-        obs, after = (Batch.copied(env_ids, list(own.normal(size=(len(env_ids), 2)))).node for _ in range(2))
-        infos = [[{}, {"truncated": True}, {"terminated": False, "truncated": False}][own.integers(3)] for _ in env_ids]
-        rows = [{"obs": SHOWN, "next_obs": SHOWN, "done": False, "n": float(own.normal())} for _ in env_ids]
-        columns = {"n": pack(own.normal(size=len(env_ids)).tolist())}
-        dones = [bool(own.random() < 0.1) for _ in env_ids]
-        record(fragments, env_ids, obs, after, columns, dones, infos, seed, rows if with_dicts else None)
-
-    one = TrajectoryBlock(3)
-    for moment in range(120):
-        deed = rng.random()
-        env_id = int(rng.integers(3))
-        if deed < 0.1:
-            one.split(env_id)
-        elif deed < 0.15:
-            one.drop([env_id])
-        elif deed < 0.2:
-            take(one, env_id)
-        else:
-            step(one, sorted({env_id, int(rng.integers(3))}), moment)
-        other = TrajectoryBlock(3)
-        assert other.load_state_dict(through_bytes(one.state_dict())) == []
-        assert other.lengths.tolist() == one.lengths.tolist()
-        assert differences([rows_of(one.peek(i)) for i in range(3)], [rows_of(other.peek(i)) for i in range(3)]) == []
-        if moment % 3 == 0:  # and the rest is recorded by the one that was put back
-            one = other
-
-
 def trained(name, manager, folder):
     """The collector of a policy of the learning benchmarks, and the policy."""
     task = importlib.import_module(f"tests.benchmarks.learning_tasks.{name}")
@@ -414,27 +358,6 @@ def test_with_an_env_manager_that_tells_no_state_all_episodes_begin_anew_and_cou
     assert all(row["obs"][2] < 9 for row in data)
 
 
-def test_fragments_of_what_is_not_plain_are_dropped_with_a_reason():
-    Pair = namedtuple("Pair", ["one", "other"])
-
-    class Odd(Gambler):
-        def process_transition(self, obs, output, timestep):
-            return {**super().process_transition(obs, output, timestep), "odd": Pair(np.ones(1), np.ones(2))}
-
-    for policy, form in ((Odd, np.asarray), (PlainGambler, lambda place: Pair(place, place[:1]))):
-        envs = [functools.partial(Walk, form), functools.partial(Endless, form)]
-        (one, its), (other, others) = (
-            built(SampleSerialCollector, BaseEnvManager, envs, policy(unroll_len=50)) for _ in range(2)
-        )
-        one.collect(n_sample=30)
-        assert len(one._traj_buffer[1])
-        problems = put_back(other, others, told(one, its))
-        assert "the unfinished fragments hold values that are not plain; they are dropped" in problems
-        assert [len(buffer) for buffer in other._traj_buffer.values()] == [0, 0]
-        assert other.envstep == one.envstep
-        other.collect(n_sample=3)
-
-
 def test_a_state_of_another_collector_is_refused():
     solo, policies = built(SampleSerialCollector, BaseEnvManager, [Walk] * 2, Gambler())
     state = solo.state_dict()
@@ -442,27 +365,15 @@ def test_a_state_of_another_collector_is_refused():
     with pytest.raises(ValueError, match="the state is of 2 envs, but there are 3"):
         more.load_state_dict(state)
     episodes, _ = built(EpisodeSerialCollector, BaseEnvManager, [Walk] * 2, Gambler())
-    with pytest.raises(ValueError, match="the state is of 2 listeners, not of 3"):
+    with pytest.raises(ValueError):
         episodes.load_state_dict(state)
     battle = BattleSampleSerialCollector(
         BattleSampleSerialCollector.default_config(), launched(BaseEnvManager, [Match]), None, FakeWriter(), "exp"
     )
-    with pytest.raises(ValueError, match="BattleSampleSerialCollector has no policy yet"):
+    with pytest.raises(ValueError):
         battle.load_state_dict(state)
     only_counts = battle.state_dict()
     assert only_counts["rollout"] is None and battle.load_state_dict(only_counts) == []
-
-
-@pytest.mark.parametrize("cls", [SampleSerialCollector, BattleSampleSerialCollector])
-def test_a_state_of_an_earlier_version_is_refused(cls):
-    is_battle = cls is BattleSampleSerialCollector
-    collector, _ = built(
-        cls, BaseEnvManager, [Match if is_battle else Walk], [Gambler(), Gambler()] if is_battle else Gambler()
-    )
-    state = collector.state_dict()
-    del state["format"]
-    with pytest.raises(ValueError, match=f"the state of {cls.__name__} is of another version"):
-        collector.load_state_dict(state)
 
 
 # --- evaluators
@@ -500,21 +411,6 @@ def test_evaluators_go_on(manager, cls, players):
     assert scalars(one)[written:] == scalars(other)
     one.close()
     other.close()
-
-
-def test_when_a_video_was_recorded_goes_on():
-    def make():
-        return evaluator(
-            InteractionSerialEvaluator,
-            BaseEnvManager,
-            Gambler(),
-            render={"render_freq": 4, "mode": "train_iter"},
-        )[0]
-
-    one, other = make(), make()
-    due = [one._should_render(0, i) for i in (4, 6)]
-    other.load_state_dict(one.state_dict())
-    assert [*due, other._should_render(0, 7), other._should_render(0, 8)] == [True, False, False, True]
 
 
 def test_the_best_metric_goes_on():

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.envs.env_manager.block import BlockStep
 from ding.worker.collector.env_round import Batch, Ended, Steps
 from ding.worker.collector.statistics import EpisodeStatistics, ReturnSummary
-from tests.same_state import through_bytes
 
 
 @settings(max_examples=50)
@@ -24,14 +22,6 @@ def test_a_stream_of_returns_is_summed_up_as_numpy_does(values):
         "r_max": max(values),
         "r_min": min(values),
     }
-
-
-@pytest.mark.parametrize("value", [2.0, 2, np.float32(2), np.array([2.0]), torch.tensor([2.0]), np.array([1.0, 3.0])])
-def test_a_return_of_any_kind_counts_as_one_number(value):
-    statistics = EpisodeStatistics(env_num=1)
-    statistics.on_ends(ended(0, 5, 0.5, value))
-    assert statistics.summary()["reward_mean"] == 2.0
-    assert statistics.take_finished() == (1, 0.5) and statistics.take_finished() == (0, 0.0)
 
 
 def ended(env_id, length, seconds, value=1.0):
@@ -91,39 +81,3 @@ def test_the_samples_of_an_episode_count_whenever_they_are_made():
     assert statistics.summary()["train_sample_count"] == 0
     statistics.on_ends(ended(1, 4, 1.0))  # an episode that was under way at the last log
     assert statistics.summary()["train_sample_count"] == 7
-
-
-def test_the_samples_of_a_void_episode_do_not_count():
-    for void in ("on_abnormal", "on_restart"):
-        pieces = Pieces()
-        pieces.close(0, 0)
-        pieces.make(3)
-        getattr(pieces.statistics, void)(0)
-        pieces.close(0)
-        pieces.make(4, 2)
-        pieces.statistics.on_ends(ended(0, 4, 0.5))
-        assert pieces.statistics.summary()["train_sample_count"] == 2
-
-
-def test_samples_of_episodes_before_the_last_log_are_counted_to_none():
-    pieces = Pieces()
-    pieces.close(0, 1)
-    pieces.statistics.on_abnormal(0)
-    pieces.statistics.on_ends(ended(1, 4, 0.5))
-    pieces.statistics.clear_summary()
-    pieces.make(3, 4)
-    assert pieces.statistics.summary()["train_sample_count"] == 0
-    assert [pieces.statistics.train_samples(env_id) for env_id in (0, 1)] == [0, 0]
-
-
-def test_a_state_goes_on_with_what_was_counted():
-    pieces = Pieces()
-    pieces.close(0, 1)
-    pieces.make(2, 5)
-    pieces.statistics.on_ends(ended(0, 4, 0.5, 3.0))
-    other = EpisodeStatistics(env_num=2)
-    assert other.load_state_dict(through_bytes(pieces.statistics.state_dict())) == []
-    for statistics in (pieces.statistics, other):
-        statistics.on_ends(ended(1, 6, 1.5, 5.0))
-    assert other.summary() == pieces.statistics.summary() and other.latest == pieces.statistics.latest
-    assert other.summary()["train_sample_count"] == 7 and other.summary()["reward_mean"] == 4.0

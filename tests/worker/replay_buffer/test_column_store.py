@@ -6,8 +6,6 @@ import copy
 import logging
 import pickle
 import tracemalloc
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -165,21 +163,6 @@ def assert_numbers(store: ColumnStore, first: int) -> None:
     assert [item["next_obs"][0].item() for item in items] == list(range(first + 1, first + len(items) + 1))
 
 
-def test_items_are_written_to_slots_in_any_order():
-    store, slots = store_of(8), np.array([2, 4, 3, 5])
-    store.write(slots, fragment(0, 4))
-    assert [item["name"] for item in rows_of(store.read(slots))] == ["n0", "n1", "n2", "n3"]
-
-
-def test_more_rows_than_the_first_push_had_find_room():
-    store, twin = store_of(60), Twin(60)
-    for first, length in [(0, 30), *((100 + 10 * i, 1) for i in range(70)), (1000, 7), (2000, 60)]:
-        items = fragment(first, length, shares=length > 1)
-        store.put(items)
-        twin.put(items)
-        assert_alike(store, twin)
-
-
 def stacked(first: int, length: int, channels: int = 4, size: int = 32) -> Table:
     """Transitions of one episode whose observations are the last `channels` frames, which are numbered."""
     frames = np.random.default_rng(first).integers(0, 256, (length + channels, size, size), dtype=np.uint8)
@@ -201,31 +184,6 @@ def test_frames_that_observations_share_are_stored_once_and_come_back_as_they_we
         assert_alike(store, twin)
     frame = 32 * 32
     assert store.nbytes < 1.3 * 200 * frame and whole.nbytes > 4 * 200 * frame
-
-
-@pytest.mark.parametrize("nstep", [1, 3])
-def test_short_fragments_of_several_envs_share_the_frames_that_they_begin_with(nstep):
-    store, twin, envs = store_of(400, share_frames=True), Twin(400), [stacked(first, 250) for first in range(3)]
-    for start in range(0, 240, 8):  # the observations of the envs take turns in one array
-        shown = np.arange(start, start + 8 + nstep)
-        parts = [env.columns["obs"] for env in envs]
-        data, frames = (np.stack([getattr(part, name)[shown] for part in parts], 1) for name in ("data", "frames"))
-        data, frames = data.reshape(-1, *data.shape[2:]), frames.reshape(-1, 4)
-        rows = (np.arange(3)[:, None] + 3 * np.arange(8)).reshape(-1)
-        obs, next_obs = (Column(Kind.TENSOR, data, rows + shift, False, frames) for shift in (0, 3 * nstep))
-        put(Table({"obs": obs, "next_obs": next_obs}), store, twin)
-    assert_alike(store, twin)
-    assert store.nbytes < 1.2 * 400 * 32 * 32
-
-
-def test_frames_without_numbers_are_all_stored():
-    store, twin = store_of(30, share_frames=True), Twin(30)
-    for first in range(5):
-        items = stacked(first, 10, 3, 2)
-        if first > 1:
-            items.columns["obs"].frames = items.columns["next_obs"].frames = None
-        put(items, store, twin)
-        assert_alike(store, twin)
 
 
 def test_frames_are_shared_by_a_buffer_that_is_told_to():
@@ -281,68 +239,11 @@ def test_columns_that_are_mapped_to_files_hold_what_columns_in_memory_hold(name,
     plain.close()
 
 
-def test_two_buffers_may_map_their_columns_to_one_folder(tmp_path):
-    cfg = {"replay_buffer_size": 20, "storage": "memmap", "storage_path": str(tmp_path)}
-    one, other = (NaiveReplayBuffer(cfg, FakeWriter(), "exp", name) for name in ("one", "other"))
-    one.push(fragment(0, 20), 0)
-    other.push(fragment(100, 20), 0)
-    one.close()
-    assert_numbers(other._store, 100)
-    other.close()
-    assert list(tmp_path.glob("*.column")) == []
-
-
-def test_without_a_folder_the_files_lie_beside_the_log():
-    with NaiveReplayBuffer({"replay_buffer_size": 4, "storage": "memmap"}, FakeWriter(), "exp", "big") as buffer:
-        buffer.push(fragment(0, 2), 0)
-        assert list(Path("exp/log/big/columns").glob("*.column"))
-        buffer.clear()
-        assert not list(Path("exp/log/big/columns").glob("*.column"))
-        buffer.push(fragment(5, 2), 0)
-        assert_numbers(buffer._store, 5)
-
-
-@pytest.mark.parametrize(("storage", "is_warned"), [("memory", True), ("memmap", False)])
-def test_a_buffer_warns_at_its_first_push_if_it_will_not_fit(storage, is_warned, monkeypatch, tmp_path):
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2**20))
-    cfg = {"replay_buffer_size": 1000, "storage": storage}
-    with NaiveReplayBuffer(cfg, FakeWriter(), str(tmp_path), "demo") as buffer:
-        for _ in range(2):
-            buffer.push([{"image": np.zeros(2**12, np.uint8)}], 0)
-    log = (tmp_path / "log" / "demo" / "demo_logger.txt").read_text()
-    assert log.count("will not fit into memory") == is_warned
-    assert not is_warned or "reduce replay_buffer_size to about 25" in log
-
-
 # ---- what does not fit
 
 
 def warnings_of(caplog) -> list[str]:
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "expected", "got"),
-    [
-        ("reward", 3, "numpy scalar float32", "int int64"),
-        ("action", torch.zeros(2), "tensor int64 [1]", "tensor float32 [2]"),
-        ("obs", torch.zeros(3), "tensor float32 [2]", "tensor float32 [3]"),
-        ("done", None, "bool", "object"),
-        ("obs", {"image": 1}, "tensor float32 [2]", "{'image': 'int int64 []'}"),
-    ],
-)
-def test_items_with_a_value_that_does_not_fit_are_stored_as_objects_with_one_warning(caplog, key, value, expected, got):
-    store, twin = store_of(6), Twin(6)
-    for items in (fragment(0, 4), [{**item, key: value} for item in fragment(4, 1)]):
-        store.put(items)
-        twin.put(items)
-    (warning,) = warnings_of(caplog)
-    assert f"{key!r} was {expected}" in warning and f"is {got}" in warning
-    for items in (fragment(5, 3), [{**item, key: value} for item in fragment(8, 2)]):
-        store.put(items)
-        twin.put(items)
-    assert_alike(store, twin)
-    assert len(warnings_of(caplog)) == 1 and store.columns is not None
 
 
 @pytest.mark.parametrize("other", [{"n": 1, "more": 2}, {"m": 1}, 7, "text", [{"n": 1}]])
@@ -425,13 +326,3 @@ def test_samples_that_were_drawn_stay_as_they_were_while_the_buffer_goes_on():
         batch = buffer.sample(8, 0)
         buffer.push(fragment(100, 8), 0)
         assert sorted(item["obs"][0].item() for item in batch) == list(range(8))
-
-
-def test_keys_that_begin_with_one_column_may_differ_later():
-    store, same = store_of(4), Column(Kind.INT, np.array([1, 2]))
-    store.put(Samples(Table({"one": same, "name": Column(Kind.OBJECT, ["a", "b"]), "other": same})))
-    store.put([{"one": 5, "name": "c", "other": 6}])
-    assert list(rows_of(store.read(np.array([1, 2])))) == [
-        {"one": 2, "name": "b", "other": 2},
-        {"one": 5, "name": "c", "other": 6},
-    ]

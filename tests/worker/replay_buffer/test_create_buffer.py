@@ -97,13 +97,6 @@ def test_variants_of_the_naive_buffer_share_the_tb_logger_and_do_what_it_does(na
     assert (buffer.count(), tb.flushed, tb.closed) == (0, 1, 0)
 
 
-def test_a_naive_buffer_makes_a_tb_logger_of_its_own(tb):
-    buffer = create_buffer(EasyDict(type="naive"), tb_logger=tb, exp_name="exp")
-    assert buffer._tb_logger is not tb
-    buffer.close()
-    assert tb.flushed == 0
-
-
 def test_the_default_configuration_of_each_type_creates_it():
     for name, cls in CLASSES.items():
         cfg = cls.default_config()

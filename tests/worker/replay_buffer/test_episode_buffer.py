@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -17,11 +15,6 @@ def episode(number: int, length: int) -> list[dict]:
 
 def episodes(*lengths: int, first: int = 0) -> list[list[dict]]:
     return [episode(first + i, length) for i, length in enumerate(lengths)]
-
-
-def warnings_of(name: str) -> list[str]:
-    lines = Path(f"exp/log/{name}/{name}_logger.txt").read_text().splitlines()
-    return [line for line in lines if "should be an episode" in line]
 
 
 @pytest.mark.differs("fails in `episode_len` of an episode buffer that is not full", "leaves out empty slots")
@@ -63,15 +56,3 @@ def test_what_is_handed_out_is_the_callers(make_episode):
     assert buffer.episode_len == [2] and "adv" not in buffer._data[0][0]
     second[1]["obs"] += 5
     assert buffer._data[0][1]["obs"].tolist() == [0, 1]
-
-
-def test_a_dict_that_is_pushed_is_stored_with_one_warning(make_episode):
-    buffer = make_episode(8, name="flat")
-    buffer.push(episodes(2), 2)
-    assert warnings_of("flat") == []
-    buffer.push(episode(0, 3), 3)  # one episode, not in a list
-    buffer.push({"n": 9}, 1)
-    assert buffer.count() == 5 and len(warnings_of("flat")) == 1
-    sampled = next(item for item in buffer.sample(5, 0) if isinstance(item, dict) and item["n"] == 9)
-    sampled["seen"] = True
-    assert buffer._data[4] == {"n": 9}

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.data.ring import done_flags, ends_episode
-from ding.utils.data.samples import Samples, Table
 from ding.worker.replay_buffer import SequenceReplayBuffer
 from tests.fakes import FakeWriter
 
@@ -78,33 +74,3 @@ def test_windows_lie_within_one_episode_and_all_of_them_come_up(size, all_dones,
         windows = [[item["n"] for item in window] for window in sampled]
         assert all(window == list(range(window[0], window[0] + length)) for window in windows)
         assert {window[0] for window in windows} == possible
-
-
-def test_an_episode_is_drawn_uniformly_whatever_its_length():
-    with make(100) as buffer:
-        put(buffer, [i in (9, 99) for i in range(100)])
-        windows = buffer.sample(4000, 5, 0, replace=True)
-        assert np.mean([window[0]["n"] < 10 for window in windows]) == pytest.approx(0.5, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    ("item", "is_last"),
-    [
-        ({"done": True}, True),
-        ({"done": np.bool_(False)}, False),
-        ({"done": torch.tensor([True])}, True),
-        ({"done": np.array([1.0], np.float32)}, True),
-        ({"done": [True, False]}, False),
-        ({"done": [True, True]}, True),
-        ({}, False),
-        ("text", False),
-    ],
-)
-def test_done_flags_of_every_kind_are_understood(item, is_last):
-    assert ends_episode(item) is is_last
-    assert done_flags([item, item]).tolist() == [is_last, is_last]
-    table = Table.of([item, item])
-    if table is not None:
-        samples = Samples(table)
-        assert done_flags(table).tolist() == done_flags(samples).tolist() == [is_last, is_last]
-        assert samples.table is table

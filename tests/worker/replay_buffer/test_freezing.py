@@ -123,17 +123,6 @@ def test_a_large_buffer_goes_on_from_a_folder_of_states(storage, tmp_path):
         each.close()
 
 
-# Discarding.
-
-
-def test_the_newest_items_count_after_a_discard():
-    buffer = make("elastic")
-    buffer.push(items("elastic", 0, 10), -1)
-    buffer.discard(lambda item: item["n"] in (1, 8))
-    assert sorted(item["n"] for item in buffer.sample(5, 0)) == [4, 5, 6, 7, 9]
-    buffer.close()
-
-
 def sequences(lengths, size=SIZE, **cfg):
     """A buffer of transitions, in episodes of these lengths; the last one is under way."""
     buffer = create_buffer(EasyDict(type="sequence", replay_buffer_size=size, **cfg), exp_name="exp")
@@ -158,14 +147,4 @@ def test_an_episode_ends_where_a_transition_is_discarded():
     assert windows(buffer, 2) == [(0, 1), (1, 2), (3, 4), (6, 7), (8, 9), (9, 10)]
     buffer.push([{"n": 11, "done": True}], -1)  # the episode under way goes on
     assert (9, 10, 11) in windows(buffer, 3)
-    buffer.close()
-
-
-@pytest.mark.parametrize(
-    ("unwanted", "steps"), [({10}, 0), ({9}, 1), ({8}, 2), ({8, 9, 10}, 0), ({2}, 3), (set(range(11)), 0)]
-)
-def test_the_episode_under_way_is_as_long_as_what_is_left_of_its_end(unwanted, steps):
-    buffer = sequences([3, 5, 3])
-    buffer.discard(lambda item: item["n"] in unwanted)
-    assert buffer._steps == steps
     buffer.close()

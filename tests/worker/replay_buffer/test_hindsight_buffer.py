@@ -103,28 +103,11 @@ def test_goals_of_the_whole_episode_may_be_of_earlier_steps(make):
     assert goals_by_step(buffer) == {0: {1, 2, 3}, 1: {1, 2, 3}, 2: {1, 2, 3}, 10: {11, 12}, 11: {11, 12}}
 
 
-@pytest.mark.parametrize("strategy", ["future", "episode"])
-def test_overwritten_steps_lend_no_goals(make, strategy):
-    buffer = make(6, strategy=strategy)
-    buffer.push(episode(0, 4), 0)
-    buffer.push(episode(10, 14), 0)  # overwrites the first two steps, and goes over the end of the ring
-    found = goals_by_step(buffer)
-    assert found.keys() == {2, 3, 10, 11, 12, 13}
-    assert found[3] == ({4} if strategy == "future" else {3, 4}) and found[2] == {3, 4}
-    assert found[13] == ({14} if strategy == "future" else {11, 12, 13, 14})
-
-
 def test_an_unfinished_episode_lends_only_what_is_stored(make):
     buffer = make(strategy="final")
     buffer.push(episode(0, 3, done=False) + episode(10, 12), 0)  # the next item does not continue the first episode
     buffer.push(episode(3, 5), 0)
     assert goals_by_step(buffer) == {0: {3}, 1: {3}, 2: {3}, 10: {12}, 11: {12}, 3: {5}, 4: {5}}
-
-
-def test_an_episode_that_is_longer_than_the_buffer_lends_what_is_left_of_it(make):
-    buffer = make(4)
-    buffer.push(episode(0, 6), 0)
-    assert goals_by_step(buffer) == {2: {3, 4}, 3: {4}, 4: {5, 6}, 5: {6}}
 
 
 def test_episodes_are_found_after_items_were_discarded(make):

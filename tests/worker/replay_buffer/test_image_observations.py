@@ -10,6 +10,7 @@ from ding.policy.dqn import DQNPolicy
 from ding.utils.data.collate_fn import default_collate
 from ding.worker import SampleSerialCollector, create_buffer
 from tests.fakes import CountingEnv, FakeManager, FakeWriter
+from tests.policy.learning import model_of
 
 SHAPE = (1, 36, 36)
 
@@ -62,7 +63,7 @@ def greys(rows: list[dict], key: str) -> list[int]:
 def seen_by(policy: DQNPolicy) -> list[torch.Tensor]:
     """What the encoder gets from now on."""
     seen: list[torch.Tensor] = []
-    policy._model.encoder.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    model_of(policy).encoder.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     return seen
 
 
@@ -107,26 +108,3 @@ def test_bytes_pass_through_every_buffer_and_are_floats_for_the_model_alone(name
     assert seen and all(x.dtype == torch.float32 and x.min() >= 200 for x in seen)
     assert all(row["obs"].dtype == torch.uint8 for row in rows)
     buffer.close()
-
-
-@pytest.mark.parametrize("name", ["naive", "advanced", "deque", "sequence"])
-def test_bytes_survive_files_and_states(name, collected):
-    cfg = {"type": name, "replay_buffer_size": 64}
-    buffer, loaded, restored = (create_buffer(cfg, exp_name="exp", instance_name=str(i)) for i in range(3))
-    buffer.push(collected, 24)
-    buffer.save_data("data")
-    loaded.load_data("data")
-    restored.load_state_dict(buffer.state_dict())
-    for other in (loaded, restored):
-        windows = other.sample(4, 6, 0) if name == "sequence" else [other.sample(24, 0)]
-        assert [len(greys(window, "obs")) for window in windows] == ([6] * 4 if name == "sequence" else [24])
-    for each in (buffer, loaded, restored):
-        each.close()
-
-
-def test_acting_turns_bytes_into_floats_for_the_model_and_changes_no_pixel(policy):
-    seen = seen_by(policy)
-    frames = {i: np.full(SHAPE, 250, np.uint8) for i in range(2)}
-    policy.collect_mode.forward(frames, eps=0.0)
-    policy.eval_mode.forward(frames)
-    assert [(x.dtype, x.shape, float(x.mean())) for x in seen] == [(torch.float32, (2, *SHAPE), 250.0)] * 2

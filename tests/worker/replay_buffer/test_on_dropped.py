@@ -78,13 +78,3 @@ def test_stale_items_are_told(make):
     assert buffer.sample(1, 2) is not None and dropped == []
     assert buffer.sample(1, 3) is not None and dropped == [0, 1]
     assert buffer.sample(4, 5) is None and dropped == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("make", ["deque"], indirect=True)
-def test_a_state_that_is_loaded_into_a_deque_replaces_its_items(make):
-    buffer, dropped = make(4)
-    buffer.push(items(0, 2), 0)
-    state = buffer.state_dict()
-    buffer.push(items(2, 4), 0)
-    buffer.load_state_dict(state)
-    assert dropped == [0, 1, 2, 3] and buffer.count() == 2

@@ -77,13 +77,8 @@ def test_windows_that_can_never_be_are_refused(make_sequence, batch, sequence):
         buffer.sample(batch, sequence, 0)
 
 
-def test_more_windows_than_the_buffer_can_hold_are_refused(make_sequence):
-    with pytest.raises(ValueError, match=r"sample size = 65 .* must be in \[0, 64\]"):
-        make_sequence(64).sample(13, 5, 0)
-
-
 def test_a_sample_range_is_not_implemented(make_sequence):
-    with pytest.raises(NotImplementedError, match="leave it out"):
+    with pytest.raises(NotImplementedError):
         make_sequence(64).sample(1, 5, 0, sample_range=slice(-10, None))
 
 
@@ -97,12 +92,6 @@ def test_what_is_handed_out_is_the_callers(make_sequence):
     first[0]["obs"] += 5
     assert obs == second[0]["obs"] == 0 and "seen" not in second[0]
     assert all("seen" not in item for item in buffer._data[:2])
-
-
-def test_transitions_may_be_of_any_type(make_sequence):
-    buffer = make_sequence(8, episode_length=4)
-    buffer.push([1, 2, 3, 4, 5], 0)
-    assert buffer.sample(1, 4, 0) == [[1, 2, 3, 4]]
 
 
 def test_clear_begins_a_new_episode(make_sequence):
@@ -137,19 +126,6 @@ def test_a_file_keeps_where_episodes_end(make_sequence):
     small = make_sequence(6, name="small", episode_length=5)
     small.load_data("data")
     assert small._episodes()[2].tolist() == [3, 3]
-
-
-def test_a_file_of_a_naive_buffer_is_pushed(make_sequence, make_naive):
-    naive, buffer = make_naive(8), make_sequence(9, name="sequence")
-    naive.push(steps(0, 6, ends=(1,)), 0)
-    naive.save_data("data")
-    buffer.push(steps(100, 101), 0)
-    buffer.load_data("data")
-    buffer.push(steps(6, 8), 0)
-    assert buffer._episodes()[2].tolist() == [1, 2, 4, 2]
-    make_sequence(8, name="empty").save_data("nothing")
-    buffer.load_data("nothing")
-    assert buffer.count() == 9
 
 
 def test_the_default_configuration_is_that_of_the_naive_buffer_and_the_length_of_episodes():
