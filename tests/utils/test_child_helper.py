@@ -9,12 +9,9 @@ import select
 import signal
 import sys
 import threading
-from multiprocessing.connection import wait
-from types import SimpleNamespace
 
 import pytest
 
-from ding.utils import child_helper
 from ding.utils.child_helper import (
     Commands,
     ProcessEvent,
@@ -23,7 +20,6 @@ from ding.utils.child_helper import (
     descriptor_of,
     die_with,
     from_lasting_thread,
-    reset_inherited,
 )
 
 
@@ -42,21 +38,6 @@ def waiting_process():
     return process, lambda: ours.send(None)
 
 
-def test_settling_in_leaves_signals_to_the_parent(monkeypatch):
-    signal.signal(signal.SIGUSR1, lambda *args: None)
-    monkeypatch.setattr(child_helper.gc, "freeze", lambda: None)
-    monkeypatch.setattr(child_helper.faulthandler, "enable", lambda file: None)
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)}
-    reset_inherited()
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    monkeypatch.setattr(sys, "__stderr__", None)
-    reset_inherited()
-    for number, handler in {**kept, signal.SIGUSR1: signal.SIG_DFL}.items():
-        signal.signal(number, handler)
-
-
 def test_commands_end_on_request_although_this_process_ignores_the_signal():
     program = "import signal, sys; sys.exit(signal.getsignal(signal.SIGTERM) != signal.SIG_DFL)"
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -66,29 +47,6 @@ def test_commands_end_on_request_although_this_process_ignores_the_signal():
             assert running.wait() == ("it", 0)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_a_command_may_take_its_time_to_end():
-    program = """
-import os, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
-signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))
-print(os.getpid(), flush=True)
-while True:
-    signal.pause()
-"""
-    lines, is_ready = [], threading.Event()
-
-    def on_line(line):
-        lines.append(line)
-        is_ready.set()
-        if line == "told":
-            os.kill(int(lines[0]), signal.SIGUSR1)
-
-    with Commands() as running:
-        running.start("it", [sys.executable, "-c", program], on_line)
-        assert is_ready.wait(60)
-    assert running.wait() == ("it", 3) and lines[1:] == ["told"]
 
 
 def in_a_process(function, *args):
@@ -102,24 +60,6 @@ def test_a_parent_that_is_gone_already_is_noticed(farewell_s):
     def outlive(pid):
         die_with(pid, farewell_s)
         threading.Event().wait(60)
-
-    process = in_a_process(outlive, ended_process().pid)
-    process.join(20)
-    assert process.exitcode == 1
-
-
-def test_a_process_that_holds_the_interpreter_after_the_death_of_its_parent_ends_too():
-    def outlive(pid):
-        is_noticed, end_later = threading.Event(), child_helper.faulthandler.dump_traceback_later
-
-        def note(*args, **kwargs):
-            end_later(*args, **kwargs)
-            is_noticed.set()
-
-        child_helper.faulthandler.dump_traceback_later = note
-        die_with(pid, 0.5)
-        is_noticed.wait()
-        ctypes.PyDLL(None).sleep(60)
 
     process = in_a_process(outlive, ended_process().pid)
     process.join(20)
@@ -147,17 +87,6 @@ def test_the_kernel_ends_a_process_that_holds_the_interpreter():
         be_killed_with(parent_pid)
         tell.send("here")
         ctypes.PyDLL(None).sleep(60)
-
-    assert killed_parent(child).poll(20)
-
-
-def test_where_the_kernel_cannot_a_thread_ends_the_process(monkeypatch):
-    monkeypatch.setattr(child_helper, "_prctl", None)
-
-    def child(parent_pid, tell):
-        be_killed_with(parent_pid)
-        tell.send("here")
-        threading.Event().wait(60)
 
     assert killed_parent(child).poll(20)
 
@@ -206,21 +135,6 @@ def test_a_signal_takes_effect_after_the_start_of_a_process_and_not_in_the_hooks
         signal.signal(number, previous)
 
 
-def test_an_error_of_what_starts_in_the_lasting_thread_is_raised():
-    errors = []
-
-    def call():
-        try:
-            from_lasting_thread(lambda: 1 / 0)
-        except ZeroDivisionError as e:
-            errors.append(e)
-
-    caller = threading.Thread(target=call)
-    caller.start()
-    caller.join(20)
-    assert len(errors) == 1
-
-
 def test_a_forked_process_has_a_lasting_thread_of_its_own():
     def call():
         caller = threading.Thread(target=lambda: results.append(from_lasting_thread(os.getpid)))
@@ -251,18 +165,6 @@ def test_a_process_is_waited_for_through_its_descriptor():
     process.join()
 
 
-@pytest.mark.parametrize("error", [AttributeError, PermissionError])
-def test_where_there_are_no_descriptors_it_is_the_parent_of_multiprocessing_that_is_waited_for(error, monkeypatch):
-    def refuse(pid):
-        raise error
-
-    monkeypatch.setattr(os, "pidfd_open", refuse)
-    parent = SimpleNamespace(join=lambda: "ended")
-    monkeypatch.setattr(child_helper.multiprocessing, "parent_process", lambda: parent)
-    assert death_of(1)() == "ended"
-    assert descriptor_of(1) is None
-
-
 def test_a_descriptor_tells_that_a_process_has_ended():
     process, let_end = waiting_process()
     descriptor = descriptor_of(process.pid)
@@ -287,24 +189,6 @@ def test_it_stays_set(event):
     assert (event.is_set(), event.wait(0), event.wait()) == (True, True, True)
 
 
-def test_its_reader_can_be_waited_for_together_with_others(event):
-    other = ProcessEvent()
-    event.set()
-    assert wait([other.reader, event.reader], 20) == [event.reader]
-    other.close()
-
-
-def test_several_threads_wake_up(event):
-    results = []
-    threads = [threading.Thread(target=lambda: results.append(event.wait(20))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    event.set()
-    for thread in threads:
-        thread.join(20)
-    assert results == [True, True, True]
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_it_passes_between_processes(event, method):
     answer = ProcessEvent()
@@ -319,20 +203,3 @@ def test_it_passes_between_processes(event, method):
 def _answer(event, answer):
     if event.wait(60):
         answer.set()
-
-
-def test_a_process_that_is_killed_while_it_waits_spoils_nothing(event):
-    waits = ProcessEvent()
-
-    def wait_for_it():
-        waits.set()
-        event.wait()
-
-    process = multiprocessing.get_context("fork").Process(target=wait_for_it)
-    process.start()
-    assert waits.wait(20)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join(20)
-    event.set()
-    assert event.wait(20)
-    waits.close()

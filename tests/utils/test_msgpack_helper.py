@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ding.utils.msgpack_helper import can_pack, pack, unpack
+from ding.utils.msgpack_helper import pack, unpack
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 keys = st.text() | st.integers() | st.tuples(st.integers(), st.text())
@@ -53,12 +53,6 @@ def test_arrays_come_back_with_shape_dtype_and_bytes(array):
     assert result.flags.writeable
 
 
-def test_arrays_that_are_views_come_back_contiguous_and_equal():
-    array = np.arange(12).reshape(3, 4)
-    for view in (array.T, array[::2], array[:, ::-1], np.asfortranarray(array)):
-        assert np.array_equal(unpack(pack(view)), view)
-
-
 @pytest.mark.parametrize(
     "value", [np.float32(1.5), np.int64(-3), np.bool_(True), np.float64(2), np.str_("x"), np.uint8(7)]
 )
@@ -84,11 +78,6 @@ def test_tensors_leave_their_graph_behind_and_views_come_back_contiguous():
     for tensor in (base.T, base[:, 1], torch.view_as_complex(torch.ones(2, 2)).conj()):
         result = unpack(pack({"x": tensor}))["x"]
         assert not result.requires_grad and result.is_contiguous() and torch.equal(result, tensor.detach())
-
-
-def test_a_view_of_one_number_in_a_row_of_many_is_carried():
-    for tensor in (torch.arange(6.0).reshape(3, 2)[1:2, 0], torch.ones(1, dtype=torch.complex64).imag):
-        assert torch.equal(unpack(pack(tensor)), tensor)
 
 
 def test_an_easydict_stays_one_and_other_mappings_become_dicts():
@@ -129,13 +118,6 @@ def test_the_state_of_a_numpy_generator_survives():
 def test_what_cannot_be_carried_is_refused_by_name(obj, name):
     with pytest.raises(TypeError, match=name):
         pack({"x": [obj]})
-
-
-def test_an_object_that_contains_itself_is_refused():
-    for wrap in (lambda x: x, lambda x: (x,), lambda x: {"k": x}):
-        obj = []
-        obj.append(wrap(obj))
-        assert not can_pack(obj)
 
 
 def nested_tuples(levels):

@@ -14,7 +14,6 @@ from ding.utils.data import (
     timestep_collate,
     ttorch_collate,
 )
-from ding.utils.data.collate_fn import collate_columns
 from ding.utils.data.samples import Samples, Table
 
 Pair = namedtuple("Pair", ["a", "b"])
@@ -48,13 +47,6 @@ def test_arrays_keep_their_dtype_and_follow_the_rule_for_shape_1():
     check(default_collate([np.array([1], np.uint8), np.array([2], np.uint8)]), [1, 2], torch.uint8)
     check(default_collate([np.array([1.0]), np.array([2.0])], cat_1dim=False), [[1], [2]], torch.float64)
     check(default_collate([np.array(1.0, np.float16)]), [1], torch.float16)
-
-
-def test_the_batch_of_arrays_owns_its_memory():
-    sample = np.zeros(2)
-    batch = default_collate([sample])
-    sample[:] = 7
-    assert batch.tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -103,12 +95,6 @@ def test_keys_with_the_ignored_prefix_stay_lists_at_every_level():
     check(batch["n"]["b"], [2], torch.int64)
 
 
-def test_an_own_ignored_prefix_counts_at_the_top_level_only():
-    batch = default_collate([{"raw_a": 1, "n": {"raw_b": 2}}], ignore_prefix=["raw"])
-    assert batch["raw_a"] == [1]
-    check(batch["n"]["raw_b"], [2], torch.int64)
-
-
 def test_sequences_are_collated_by_column_up_to_the_shortest():
     columns = default_collate([[1, 2.0, 3], (4, 5.0)])
     assert [column.tolist() for column in columns] == [[1, 4], [2.0, 5.0]]
@@ -140,11 +126,6 @@ def test_an_error_names_the_key_of_the_column():
         default_collate([{"obs": torch.zeros(2)}, {"obs": torch.zeros(3)}])
     with pytest.raises(ValueError, match="in 'obs'"):
         default_collate([{"obs": np.zeros(2)}, {"obs": np.zeros(3)}])
-
-
-def test_longer_items_after_a_first_of_shape_1_are_refused():
-    with pytest.raises(RuntimeError, match="shapes differ"):
-        default_collate([torch.zeros(1), torch.zeros(2)])
 
 
 def test_decollate_splits_tensors_along_the_first_dimension():
@@ -208,14 +189,6 @@ def test_timestep_collate_puts_time_first():
 def test_timestep_collate_needs_prev_state():
     with pytest.raises(KeyError, match="prev_state"):
         timestep_collate([{"obs": [torch.zeros(1)]}])
-
-
-def test_timestep_collate_takes_lists_of_trees():
-    samples = [[Tree(obs=torch.full((3,), 10.0 * b + t), prev_state=(b, t)) for t in range(2)] for b in range(4)]
-    batch = timestep_collate(samples)
-    assert batch["obs"].shape == (2, 4, 3)
-    assert batch["obs"][1, 2, 0] == 21
-    assert batch["prev_state"] == [[(b, t) for b in range(4)] for t in range(2)]
 
 
 def test_diff_shape_collate_stacks_what_can_be_stacked():
@@ -301,13 +274,6 @@ def test_samples_are_batched_as_their_dicts_are_without_making_them(cat_1dim, ro
         items, samples = [items[row] for row in rows], Samples(samples.table.take(np.array(rows)))
     assert is_same(default_collate(samples, cat_1dim), default_collate(items, cat_1dim))
     assert samples.table is not None
-
-
-def test_only_the_keys_that_are_asked_for_are_batched():
-    columns = Table.of([{"obs": torch.ones(2), "info": object()}] * 2).columns
-    assert is_same(collate_columns(columns, ["obs", "IS"]), {"obs": torch.ones(2, 2)})
-    with pytest.raises(TypeError, match="in 'info'"):
-        collate_columns(columns)
 
 
 def test_a_batch_of_samples_owns_its_memory():

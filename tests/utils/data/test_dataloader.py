@@ -1,13 +1,10 @@
-import gc
 import logging
 import threading
 
-import numpy as np
 import pytest
 import torch
 
 from ding.utils.data import AsyncDataLoader, IDataLoader, dataloader
-from ding.utils.data.samples import Column, Kind, Samples, Table
 
 
 class Source:
@@ -74,20 +71,6 @@ def test_loading_starts_at_construction_and_stops_at_the_bound():
     assert source.calls == 3
 
 
-def test_samples_in_columns_are_not_looked_at():
-    columns = {"x": Column(Kind.INT, np.arange(4))}
-    loader = AsyncDataLoader(lambda size: Samples(Table(columns, size=size)), 4, "cpu", collate_fn=lambda batch: batch)
-    batch = next(loader)
-    loader.close()
-    assert batch.table is not None and batch == [{"x": i} for i in range(4)]
-
-
-def test_a_batch_goes_through_collate_fn():
-    loader = AsyncDataLoader(Source(), 2, "cpu", collate_fn=lambda samples: [sample["x"] for sample in samples])
-    assert next(loader) == [0, 1]
-    loader.close()
-
-
 def fail(*args):
     raise ZeroDivisionError("of the test")
 
@@ -113,16 +96,6 @@ def test_an_error_reaches_next_every_time(options):
             next(loader)
     loader.close()
     assert next(loader) is None
-
-
-def test_batches_before_an_error_are_still_handed_out():
-    batches = iter([[{"x": 1}], [{"x": 2}]])
-    loader = AsyncDataLoader(lambda size: next(batches), 1, "cpu")
-    assert next(loader)["x"].tolist() == [1]
-    assert next(loader)["x"].tolist() == [2]
-    with pytest.raises(StopIteration):
-        next(loader)
-    loader.close()
 
 
 def test_next_after_close_gives_none_and_close_may_be_repeated():
@@ -177,17 +150,6 @@ def test_close_is_bounded_and_warns_when_the_source_is_stuck(num_workers, monkey
             thread.join(10)
 
 
-def test_a_forgotten_loader_ends_its_threads():
-    before = set(threading.enumerate())
-    loader = AsyncDataLoader(Source(True), 2, "cpu", num_workers=2)
-    next(loader)
-    del loader
-    gc.collect()
-    for thread in set(threading.enumerate()) - before:
-        thread.join(10)
-        assert not thread.is_alive()
-
-
 def test_wrong_arguments_are_refused():
     with pytest.raises(TypeError, match="data_source"):
         AsyncDataLoader([1], 2, "cpu")
@@ -229,17 +191,4 @@ def test_a_batch_is_not_overwritten_while_the_gpu_still_reads_it():
         sums.append(batch["x"].double().sum())
         del batch
     assert [value.item() for value in sums] == [size * (k + 1.0) for k in range(30)]
-    loader.close()
-
-
-@pytest.mark.gpu
-def test_a_given_mover_is_used_for_the_gpu():
-    moved_to = []
-
-    def mover(batch, device):
-        moved_to.append(device)
-        return {"x": batch["x"].to(device)}
-
-    loader = AsyncDataLoader(Source(), 2, "cuda:0", to_device_fn=mover)
-    assert str(next(loader)["x"].device) == moved_to[0] == "cuda:0"
     loader.close()

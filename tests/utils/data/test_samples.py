@@ -99,15 +99,6 @@ def test_samples_answer_as_a_list():
         packed()[4]
 
 
-def test_the_length_and_a_part_make_no_item():
-    samples = packed()
-    part = part_of(samples, 1, 3)
-    assert len(samples) == 4 and bool(samples) and len(part) == 2
-    assert samples.table is not None and part.table is not None and part == plain()[1:3]
-    assert part_of(table(), 1, 3).rows() == plain()[1:3]
-    assert samples[::-1] == plain()[::-1] and samples.table is None
-
-
 def test_an_item_that_was_changed_is_what_everybody_reads_from_then_on():
     samples = packed()
     samples[1]["n"] = 70
@@ -130,22 +121,6 @@ def test_a_slice_has_the_items_of_the_whole_and_the_rows_of_a_part_are_its_own()
     rows[0]["n"] = 9
     assert samples.table is not None and samples == plain()
     assert part_of(samples, 1, None) == plain()[1:] and part_of(plain(), 0, 1) == plain()[:1]
-
-
-def test_a_table_is_no_list():
-    held = table()
-    with pytest.raises(TypeError):
-        held[0]
-    with pytest.raises(TypeError):
-        iter(held)
-    rows = held.rows()
-    rows[0]["n"] = 9
-    assert type(rows) is list and held.rows() == plain() and not held.take(slice(0)) and len(held) == 4
-
-
-def test_a_selection_has_the_rows_at_its_index():
-    assert table().take(np.array([3, 0, 0])).rows() == [plain()[3], plain()[0], plain()[0]]
-    assert table().take(slice(1, None, 2)).rows() == plain()[1::2]
 
 
 def test_items_are_in_columns_until_somebody_looks():
@@ -237,16 +212,6 @@ def test_an_item_holds_its_own_memory_and_no_more(make):
     assert held <= 1.5 * size and len(pickle.dumps(item)) <= 1.5 * size + 8192
 
 
-def test_what_was_packed_may_change_and_the_samples_do_not():
-    items = [{"obs": torch.zeros(2), "act": np.zeros(1)} for _ in range(3)]
-    samples = Table.of(items)
-    for item in items:
-        item["obs"] += 1
-        item["act"] += 1
-        item["new"] = 1
-    assert all(item["obs"].sum() == 0 and item["act"].sum() == 0 and len(item) == 2 for item in samples.rows())
-
-
 @pytest.mark.parametrize(
     "items", [[], [1], [{}], ["ab"], [{"a": 1}, {"b": 1}], [{"a": 1}, {"a": 1, "b": 2}], [[{"a": 1}]], [{"a": 1}, None]]
 )
@@ -331,19 +296,6 @@ def test_end_flags_follow_from_done(done):
     assert columns["terminated"].data.tolist() == [True, False] and columns["truncated"].data.tolist() == [False, False]
 
 
-def test_end_flags_need_a_done_and_only_those_that_are_asked_for_are_filled_in():
-    assert with_end_flags({"n": Column(Kind.INT, np.zeros(1, np.int64))}, ("terminated",)).keys() == {"n"}
-    done = {"done": Column(Kind.BOOL, np.array([True])), "truncated": Column(Kind.BOOL, np.array([True]))}
-    filled = with_end_flags(done, ("terminated",))
-    assert filled["terminated"].data.tolist() == [False] and with_end_flags(done, ()).keys() == done.keys()
-
-
-def test_end_flags_that_sequences_miss_are_filled_in_step_by_step():
-    done = Column(Kind.BOOL, np.array([[False, True], [True, True]]), None, steps=True)
-    filled = with_end_flags({"done": done}, ("terminated", "truncated"))
-    assert Table(filled).rows()[0] == {"done": [False, True], "terminated": [False, True], "truncated": [False, False]}
-
-
 def test_columns_can_be_added_replaced_and_left_out():
     held = table()
     more = held.with_columns(n=Column(Kind.INT, np.array([4, 3, 2, 1])), more=Column(Kind.BOOL, np.ones(4, bool)))
@@ -351,14 +303,3 @@ def test_columns_can_be_added_replaced_and_left_out():
     assert more.without("n", "other").rows()[0].keys() == {"done", "name", "value", "more"}
     assert held.rows() == plain()
     assert len(held.without(*held.columns)) == 4
-
-
-def test_compare_and_add_of_two_samples_look_at_both():
-    one, other = packed(2), packed(2)
-    assert one + other == plain(2) * 2
-    one, other = packed(2), packed(2)
-    one += other
-    assert len(one) == 4 and one == plain(2) * 2
-    one = packed(2)
-    one.extend(packed(1))
-    assert len(one) == 3 and one[2] == plain(1)[0]
