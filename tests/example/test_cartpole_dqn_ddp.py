@@ -6,13 +6,10 @@ import pickle
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from ding.config.config import compile_config
-from ding.config.read import read_config
-from ding.example import cartpole_dqn_ddp, runner
+from ding.example import cartpole_dqn_ddp
 from ding.utils.system_helper import find_free_port
 from tests.fork_server import ROOT
 
@@ -52,26 +49,10 @@ def check_solved(status, out):
     assert result["stop"] and result["eval_value"] >= 195 and len(result["eval_value_raw"]) == 10
 
 
-def test_its_file_is_a_config_file():
-    main, create = read_config(cartpole_dqn_ddp.__file__)
-    assert main == cartpole_dqn_ddp.main_config and create == cartpole_dqn_ddp.create_config
-    cfg = compile_config(main, auto=True, create_cfg=create)
-    assert cfg.policy.multi_gpu and cfg.policy.learn.batch_size == 64
-
-
 def test_without_a_launcher_it_runs_as_one_rank(capsys):
     assert cartpole_dqn_ddp.main(["--seed", "1", "--max-env-step", "64"]) == 1
     assert capsys.readouterr().out.startswith("NOT solved: mean return ")
     assert cartpole_dqn_ddp.main_config.policy.learn.batch_size == 64
-
-
-def test_other_ranks_than_0_print_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(runner, "get_rank", lambda: 1)
-    configs = cartpole_dqn_ddp.main_config, cartpole_dqn_ddp.create_config
-    for stop, status in ((False, 1), (True, 0)):
-        outcome = SimpleNamespace(stop=stop, eval_info=None, cfg=SimpleNamespace(exp_name="exp"))
-        assert runner.run(*configs, [], train=lambda *args, outcome=outcome, **kwargs: outcome) == status
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow
