@@ -15,7 +15,6 @@ from tests.config.fakes import (
     FakeCollector,
     FakeEnv,
     FakeManager,
-    FakeMetricEvaluator,
     FakePolicy,
     FakeRewardModel,
     FakeWorldModel,
@@ -270,17 +269,6 @@ def test_the_evaluator_class_comes_from_the_create_config_and_gets_the_stop_valu
     }
 
 
-def test_an_evaluator_of_another_kind_keeps_its_own_stop_value():
-    cfg = compiled(create=create_cfg(evaluator={"type": "config_fake_metric"}))
-    assert cfg.policy.eval.evaluator == {
-        "eval_freq": 5,
-        "stop_value": 3,
-        "cfg_type": "FakeMetricEvaluatorDict",
-        "type": "config_fake_metric",
-    }
-    assert compiled(evaluator=FakeMetricEvaluator).policy.eval.evaluator.stop_value == 3
-
-
 def test_the_env_section_decides_over_values_under_evaluator():
     user = EasyDict(policy={"eval": {"evaluator": {"stop_value": 1, "n_episode": 2}}})
     evaluator = compiled(user).policy.eval.evaluator
@@ -401,19 +389,6 @@ def test_all_keys_of_the_create_config_reach_their_sections():
     assert cfg.policy.import_names == FAKES
     cfg.policy.sizes.append(2)
     assert create.policy.sizes == [1]
-
-
-def test_without_auto_the_create_config_gives_only_the_types_of_collector_and_buffer():
-    create = create_cfg(
-        env={"type": "config_fake_env", "length": 8}, policy={"type": "absent", "cuda": True}, evaluator={"fee": 1}
-    )
-    kwargs = {"policy": FakePolicy, "create_cfg": create, "collector": FakeCollector, "buffer": FakeBuffer}
-    cfg = compile_config(main_cfg(), **kwargs, save_cfg=True)
-    assert "length" not in cfg.env and cfg.env.manager.cfg_type == "BaseEnvManagerDict"
-    assert (cfg.policy.type, cfg.policy.cuda) == ("config_fake", False)
-    assert "commander" not in cfg.policy.other and "fee" not in cfg.policy.eval.evaluator
-    assert "type" not in cfg.policy.collect.collector and "type" not in cfg.policy.other.replay_buffer
-    assert read_config("exp/formatted_total_config.py")[1] == {"policy": {"type": "config_fake"}}
 
 
 def test_the_state_of_the_project_is_saved_with_the_config():

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from ding.example import cartpole_dqn_ddp
-from ding.utils.system_helper import find_free_port
 from tests.fork_server import ROOT
 
 NAME = "ding.example.cartpole_dqn_ddp"
@@ -96,32 +95,3 @@ def test_under_torchrun_a_rank_that_breaks_ends_the_run(end, cause):
         file.write(BROKEN.format(end=end))
     status, out = torchrun(2, "broken.py")
     assert status == 1 and cause in out and "rank      : 1 (local_rank: 1)" in out
-
-
-SPAWNED = """
-import sys
-from types import SimpleNamespace
-import torch.multiprocessing as mp
-from ding.utils import DDPContext
-from ding.utils.pytorch_ddp_dist_helper import allreduce_data
-
-def train(rank, port):
-    with DDPContext("gloo", port=port, rank=rank, world_size=2):
-        allreduce_data(1, "sum")
-        if rank == 1:
-            raise ValueError("it has broken")
-        while True:
-            allreduce_data(1, "sum")
-
-if __name__ == "__main__":
-    mp.start_processes(train, args=(int(sys.argv[1]),), nprocs=2, start_method=sys.argv[2])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_ranks_that_torch_multiprocessing_has_started_end_together(method):
-    with open("spawned.py", "w") as file:
-        file.write(SPAWNED)
-    status, out = run(sys.executable, "spawned.py", str(find_free_port("127.0.0.1")), method)
-    assert status == 1 and "ValueError: it has broken" in out

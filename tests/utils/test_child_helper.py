@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import select
 import signal
 import sys
 import threading
@@ -16,8 +15,6 @@ from ding.utils.child_helper import (
     Commands,
     ProcessEvent,
     be_killed_with,
-    death_of,
-    descriptor_of,
     die_with,
     from_lasting_thread,
 )
@@ -28,14 +25,6 @@ def ended_process():
     process.start()
     process.join()
     return process
-
-
-def waiting_process():
-    """A process that ends when it is told to, and the function that tells it."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=theirs.recv)
-    process.start()
-    return process, lambda: ours.send(None)
 
 
 def test_commands_end_on_request_although_this_process_ignores_the_signal():
@@ -133,46 +122,6 @@ def test_a_signal_takes_effect_after_the_start_of_a_process_and_not_in_the_hooks
         assert ran == [number] and signal.getsignal(number) is handle
     finally:
         signal.signal(number, previous)
-
-
-def test_a_forked_process_has_a_lasting_thread_of_its_own():
-    def call():
-        caller = threading.Thread(target=lambda: results.append(from_lasting_thread(os.getpid)))
-        caller.start()
-        caller.join(20)
-
-    def child(tell):
-        results.clear()
-        call()
-        tell.send(results)
-
-    results = []
-    call()
-    told, tell = multiprocessing.Pipe(duplex=False)
-    process = in_a_process(child, tell)
-    assert results == [os.getpid()] and told.recv() == [process.pid]
-    process.join()
-
-
-def test_a_process_is_waited_for_through_its_descriptor():
-    process, let_end = waiting_process()
-    waiter = threading.Thread(target=death_of(process.pid))
-    waiter.start()
-    assert waiter.is_alive()
-    let_end()
-    waiter.join(20)
-    assert not waiter.is_alive()
-    process.join()
-
-
-def test_a_descriptor_tells_that_a_process_has_ended():
-    process, let_end = waiting_process()
-    descriptor = descriptor_of(process.pid)
-    assert select.select([descriptor], [], [], 0)[0] == []
-    let_end()
-    assert select.select([descriptor], [], [], 20)[0] == [descriptor]
-    os.close(descriptor)
-    process.join()
 
 
 @pytest.fixture

@@ -170,14 +170,6 @@ def full_disk(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_nothing_is_opened_or_imported_before_the_first_entry(tmp_path):
-    writer = DistributedWriter(str(tmp_path / "tb"))
-    writer.flush()
-    writer.close()
-    assert writer.logdir == str(tmp_path / "tb")
-    assert list(tmp_path.iterdir()) == []
-
-
 PROGRAM = """
 import sys
 from ding.utils.log_helper import DistributedWriter
@@ -217,17 +209,6 @@ def test_other_kinds_of_entries_go_through_as_well(tmp_path):
         writer.add_scalars("group", {"a": 1.0}, 5)
     assert {(tag, step) for tag, step, _ in events(tmp_path)} >= {("actions", 3), ("note/text_summary", 4)}
     assert [step for tag, step, _ in events(tmp_path) if tag == "group"] == [5]
-
-
-def test_flush_and_close_may_be_repeated_and_an_entry_after_close_opens_another_file(tmp_path):
-    writer = DistributedWriter(str(tmp_path))
-    for step in (1, 2):
-        writer.add_scalar("x", 0.0, step)
-        for _ in range(2):
-            writer.flush()
-            writer.close()
-    assert len(list(tmp_path.iterdir())) == 2
-    assert events(tmp_path) == [("x", 1, 0.0), ("x", 2, 0.0)]
 
 
 def test_writing_to_disk_can_be_switched_off(tmp_path):

@@ -130,13 +130,6 @@ def test_a_new_name_adds_a_column_and_a_missing_one_leaves_a_cell_empty(tmp_path
     assert read(tmp_path)["learner.csv"] == 'train_iter,a,b,"c,""d"""\n0,1,2,\n1,,3,4\n2,5,,\n'
 
 
-def test_the_file_of_a_worker_stays_in_its_folder(tmp_path: Path) -> None:
-    with files_of(tmp_path) as writer:
-        writer.add_scalar("../../outside/x", 1, 2)
-        writer.add_scalar("../y", 3, 4)
-    assert read(tmp_path).keys() == {"metrics.jsonl", "_.._outside.csv", "run.csv"}
-
-
 def test_half_a_line_of_a_killed_process_is_removed_when_a_state_is_loaded(tmp_path: Path) -> None:
     with files_of(tmp_path) as writer:
         writer.add_scalars_of("learner", {"loss": 1}, 0)

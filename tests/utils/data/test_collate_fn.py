@@ -1,4 +1,3 @@
-import copy
 from collections import namedtuple
 
 import numpy as np
@@ -273,34 +272,4 @@ def test_samples_are_batched_as_their_dicts_are_without_making_them(cat_1dim, ro
     if rows is not None:
         items, samples = [items[row] for row in rows], Samples(samples.table.take(np.array(rows)))
     assert is_same(default_collate(samples, cat_1dim), default_collate(items, cat_1dim))
-    assert samples.table is not None
-
-
-def test_a_batch_of_samples_owns_its_memory():
-    samples = Samples(Table.of([transition(i) for i in range(4)]))
-    for part in (samples, samples.table, samples.table.take(np.array([1, 2])), samples[1:]):
-        before = copy.deepcopy(default_collate(part))
-        for value in default_collate(part).values():
-            if isinstance(value, torch.Tensor):
-                value.zero_()
-        for step in default_collate(part)["steps"]:
-            step.zero_()
-            assert step.untyped_storage().nbytes() == step.nbytes
-        assert is_same(default_collate(part), before)
-
-
-def test_timesteps_of_samples_are_batched_as_those_of_their_dicts():
-    items = [
-        {
-            "obs": [torch.ones(2) * (i + t) for t in range(3)],
-            "reward": [torch.tensor([1.0 * t]) for t in range(3)],
-            "done": [t == 2 for t in range(3)],
-            "state": [{"a": torch.ones(1) * i} for t in range(3)],
-            "weight": 0.5 * i,
-            "prev_state": [None, {"h": torch.ones(2) * i}, {"h": torch.zeros(2)}],
-        }
-        for i in range(4)
-    ]
-    samples = Samples(Table.of(items))
-    assert is_same(timestep_collate(samples), timestep_collate(items))
     assert samples.table is not None

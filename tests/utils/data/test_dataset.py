@@ -288,19 +288,6 @@ def test_a_minari_data_set_becomes_transitions(monkeypatch):
     assert data[0]["obs"].dtype == data[0]["reward"].dtype == np.float32 and data[0]["action"].dtype == np.int64
 
 
-def test_choices_of_a_minari_data_set_count_from_0_wherever_their_space_starts(monkeypatch):
-    minari, load = FakeMinari(real=False, number=2), FakeMinari.load_dataset
-    monkeypatch.setitem(sys.modules, "minari", minari)
-
-    def load_late(self, name, download):
-        data = load(self, name, download)
-        data.action_space = types.SimpleNamespace(start=-1)
-        return data
-
-    monkeypatch.setattr(FakeMinari, "load_dataset", load_late)
-    assert [row["action"].tolist() for row in MinariDataset("some/data-v0")] == [[2], [1], [3]]
-
-
 def test_actions_of_a_minari_data_set_are_scaled_as_those_of_the_env(monkeypatch):
     minari = FakeMinari(real=True, number=2)
     monkeypatch.setitem(sys.modules, "minari", minari)
@@ -317,22 +304,6 @@ def test_a_minari_data_set_without_episodes_and_a_missing_package_are_told(monke
         MinariDataset("some/data-v0")
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(ImportError, match="pip install 'minari"):
-        MinariDataset("some/data-v0")
-
-
-@pytest.mark.parametrize("key", ["observations", "actions", "rewards", "terminations", "truncations"])
-def test_an_episode_of_a_minari_data_set_whose_arrays_differ_in_length_is_refused(key, monkeypatch):
-    episode = {
-        "observations": np.zeros((4, 1)),
-        "actions": np.zeros((3, 1)),
-        **{name: np.zeros(3, np.bool_) for name in ("rewards", "terminations", "truncations")},
-    }
-    episode[key] = episode[key][:-1]
-    monkeypatch.setitem(sys.modules, "minari", FakeMinari(real=True, number=1))
-    made = types.SimpleNamespace(id=7, **episode)
-    data = types.SimpleNamespace(iterate_episodes=lambda: iter([made]), action_space=None)
-    monkeypatch.setattr(FakeMinari, "load_dataset", lambda self, name, download: data)
-    with pytest.raises(ValueError, match="episode 7 of the Minari data set 'some/data-v0'"):
         MinariDataset("some/data-v0")
 
 

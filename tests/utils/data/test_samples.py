@@ -17,19 +17,11 @@ from ding.utils.data.samples import (
     Kind,
     Samples,
     Table,
-    column_of,
-    items_at,
-    last_rows,
-    lengths_of,
-    like,
     listed,
     part_of,
-    replaced,
     rows_of,
     table_of,
     whole_of,
-    with_columns,
-    with_end_flags,
 )
 from ding.utils.msgpack_helper import pack, unpack
 
@@ -131,29 +123,6 @@ def test_items_are_in_columns_until_somebody_looks():
     assert rows_of(held) == plain() and rows_of(samples) is samples and samples.table is not None
 
 
-def test_a_result_has_the_form_of_what_was_given():
-    held, other = table(), table(2)
-    assert like(held, other) is other and replaced(held, other) is other
-    samples = packed()
-    made = like(samples, other)
-    assert made.table is other and len(samples) == 4
-    assert replaced(samples, other) is samples and samples == plain(2)
-
-
-@pytest.mark.parametrize("values", [torch.eye(4), torch.ones(4, 1).bfloat16(), np.array([True, False, False, True])])
-def test_columns_are_added_to_a_new_table_or_to_the_dicts_of_a_list(values):
-    held, samples, dicts = table(), packed(), plain()
-    added = with_columns(held, n=column_of(values)).rows()
-    assert held.rows() == plain()
-    assert with_columns(samples, n=column_of(values)) is samples and samples.table is not None
-    assert with_columns(dicts, n=column_of(values)) is dicts
-    for rows in (added, samples, dicts):
-        assert [type(row["n"]) for row in rows] == [bool if isinstance(values, np.ndarray) else torch.Tensor] * 4
-        assert [
-            row["n"].tolist() if isinstance(row["n"], torch.Tensor) else row["n"] for row in rows
-        ] == values.tolist()
-
-
 def test_a_whole_is_a_table_if_all_parts_are_in_columns_and_fit():
     whole = whole_of([table(2), packed(1)])
     assert isinstance(whole, Table) and whole.rows() == plain(2) + plain(1)
@@ -247,53 +216,6 @@ def test_joined_samples_are_those_of_all_parts_in_order():
     assert repr(joined.rows()) == repr(items)
     assert Table.joined(parts[:1]) is parts[0]
     assert Table.joined([table(), Table.of([{"m": 1}])]) is None
-
-
-def test_the_lengths_of_fragments_stay_with_all_samples_and_not_with_a_selection():
-    lengths = np.array([3, 1])
-    held = table().with_lengths(lengths)
-    for same in (
-        held,
-        held.with_columns(),
-        held.without("n"),
-        held.compact(),
-        copy.copy(held),
-        held.with_lengths(lengths),
-    ):
-        assert same.lengths is lengths and len(same) == 4
-    others = [held.take(slice(0, 4)), held.take(np.arange(4)), part_of(held, 0, 4), held.with_lengths(None)]
-    assert [other.lengths for other in (*others, Table.joined([held]), Table.joined([held, held]))] == [None] * 6
-    assert table().lengths is None
-
-
-def test_items_that_are_not_several_fragments_are_one():
-    held = table()
-    assert lengths_of(held).tolist() == lengths_of(packed()).tolist() == lengths_of(plain()).tolist() == [4]
-    assert last_rows(held).tolist() == last_rows(plain()).tolist() == [3]
-    assert last_rows([]).tolist() == []
-    held = held.with_lengths(np.array([0, 1, 0, 3, 0]))
-    assert lengths_of(held) is held.lengths and last_rows(held).tolist() == [0, 3]
-    assert items_at(held, last_rows(held)).rows() == items_at(plain(), np.array([0, 3])) == [plain()[0], plain()[3]]
-
-
-def test_joined_samples_fill_in_the_end_flags_that_some_lack():
-    told = Table.of([{"done": True, "terminated": False, "truncated": True}])
-    untold = Table.of([{"done": True}, {"done": False}])
-    joined = Table.joined([told, untold])
-    assert [(item["terminated"], item["truncated"]) for item in joined.rows()] == [
-        (False, True),
-        (True, False),
-        (False, False),
-    ]
-
-
-@pytest.mark.parametrize(
-    "done",
-    [np.array([True, False]), np.array([[1.0], [0.0]], np.float32), np.array([[True, True], [True, False]])],
-)
-def test_end_flags_follow_from_done(done):
-    columns = with_end_flags({"done": Column(Kind.TENSOR, done)}, ("terminated", "truncated"))
-    assert columns["terminated"].data.tolist() == [True, False] and columns["truncated"].data.tolist() == [False, False]
 
 
 def test_columns_can_be_added_replaced_and_left_out():
