@@ -17,6 +17,7 @@ from tests.config.fakes import (
     FakeManager,
     FakePolicy,
     FakeRewardModel,
+    FakeSmallBuffer,
     FakeWorldModel,
 )
 
@@ -294,6 +295,19 @@ def test_several_buffers_get_defaults_policy_values_and_user_values_by_name():
         "policy": {"replay_buffer_size": 100, "alpha": 0.6, "name": "policy", **shared},
         "value": {"replay_buffer_size": 7, "alpha": 0.1, "name": "value", **shared},
     }
+
+
+def test_several_buffers_may_differ_in_class():
+    create = multi_create(
+        replay_buffer={"policy": {"type": "config_fake_buffer"}, "value": {"type": "config_fake_small_buffer"}}
+    )
+    buffers = compiled(create=create).policy.other.replay_buffer
+    assert buffers.policy.cfg_type == "FakeBufferDict" and buffers.value.cfg_type == "FakeSmallBufferDict"
+    assert "alpha" not in buffers.value
+    buffers = compiled(
+        create=create, buffer={"policy": FakeSmallBuffer, "value": FakeBuffer}
+    ).policy.other.replay_buffer
+    assert buffers.policy.cfg_type == "FakeSmallBufferDict" and buffers.value.cfg_type == "FakeBufferDict"
 
 
 def test_reward_and_world_model_sections_come_from_their_classes():

@@ -186,3 +186,10 @@ def test_a_file_lock_excludes_other_open_files_and_leaves_its_file(tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with open(f"{path}.lock") as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_file_lock_is_a_lock_within_the_process_where_flock_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock_helper, "fcntl", None)
+    locks, name = WatchedLocks(), str(tmp_path / "data")
+    assert_one_lock(locks, locks.make(get_file_lock, name, "write"), get_file_lock(name, "read"))
+    assert list(tmp_path.iterdir()) == []

@@ -140,6 +140,11 @@ def test_pretty_print_is_yaml_without_the_top_level_nones(capsys):
     assert pretty_print({"a": 1}, direct_print=False) == "a: 1\n" and capsys.readouterr().out == ""
 
 
+def test_pretty_print_refuses_what_is_not_json():
+    with pytest.raises(TypeError):
+        pretty_print({"a": object()}, direct_print=False)
+
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -209,6 +214,15 @@ def test_other_kinds_of_entries_go_through_as_well(tmp_path):
         writer.add_scalars("group", {"a": 1.0}, 5)
     assert {(tag, step) for tag, step, _ in events(tmp_path)} >= {("actions", 3), ("note/text_summary", 4)}
     assert [step for tag, step, _ in events(tmp_path) if tag == "group"] == [5]
+
+
+def test_initialize_opens_the_file_and_unknown_names_are_attribute_errors(tmp_path):
+    with DistributedWriter(str(tmp_path)) as writer:
+        writer.initialize()
+        assert len(list(tmp_path.iterdir())) == 1
+        for name in ("no_such_method", "_private"):
+            with pytest.raises(AttributeError):
+                getattr(writer, name)
 
 
 def test_writing_to_disk_can_be_switched_off(tmp_path):

@@ -73,6 +73,17 @@ def test_the_timeout_is_an_argument_or_a_variable(clean_environment, given, vari
     assert seen == [timedelta(seconds=seconds)]
 
 
+def test_nccl_comes_with_gloo_for_the_cpu(clean_environment):
+    joined = []
+    clean_environment.setattr(torch.cuda, "is_available", lambda: True)
+    clean_environment.setattr(torch.cuda, "device_count", lambda: 4)
+    clean_environment.setattr(torch.cuda, "set_device", lambda device: joined.append(device))
+    clean_environment.setattr(dist, "init_process_group", lambda backend, **kwargs: joined.append(backend))
+    clean_environment.setattr(dist, "rendezvous", lambda *args, **kwargs: iter([(dist.HashStore(), 6, 8)]))
+    assert ddp.dist_init(rank=6, world_size=8) == (6, 8)
+    assert joined == [2, "cpu:gloo,cuda:nccl"]
+
+
 def test_ranks_that_do_not_meet_are_told_where_they_waited(clean_environment):
     def refuse(*args, **kwargs):
         raise RuntimeError("1/2 clients joined")

@@ -3,7 +3,7 @@ import types
 import numpy as np
 import pytest
 
-from ding.utils.render_helper import fps, render, render_env
+from ding.utils.render_helper import fps, get_env_fps, render, render_env
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 
@@ -35,6 +35,12 @@ def test_the_frame_rate_comes_from_the_metadata_of_the_innermost_env():
 def test_the_frame_rate_is_thirty_where_it_cannot_be_told():
     for manager in (object(), manager_of(object()), manager_of(types.SimpleNamespace(metadata={}))):
         assert fps(manager) == 30
+
+
+def test_get_env_fps_says_what_is_missing():
+    assert get_env_fps(NewEnv()) == 50
+    with pytest.raises(KeyError, match="render_fps"):
+        get_env_fps(types.SimpleNamespace(metadata={}))
 
 
 @pytest.mark.parametrize("env", [NewEnv(), OldEnv()])

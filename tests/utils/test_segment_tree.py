@@ -135,6 +135,16 @@ def test_a_refused_batch_changes_nothing(tree):
     assert np.array_equal(tree.value, before)
 
 
+def test_a_given_neutral_element_fills_the_tree_and_enters_each_reduction():
+    tree = SegmentTree(4, "max", 2.0)
+    assert tree.value.tolist() == [2.0] * 8
+    tree[1], tree[2] = 1.0, 3.0
+    assert [tree.reduce(0, 2), tree.reduce(1, 2), tree.reduce()] == [2.0, 2.0, 3.0]
+    zero = SegmentTree(2, "min", 0.0)
+    zero.set_batch([0, 1], [5.0, 7.0])
+    assert (zero.neutral_element, zero.value[1], zero.reduce()) == (0.0, 5.0, 0.0)
+
+
 @pytest.mark.parametrize("operation, empty", [("sum", 0.0), ("min", np.inf), ("max", -np.inf)])
 def test_clear_brings_back_a_fresh_tree_of_each_operation(operation, empty):
     tree = SegmentTree(4, operation)

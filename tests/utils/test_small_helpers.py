@@ -1,5 +1,6 @@
 import pickle
 import sys
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -46,6 +47,14 @@ def test_fastcopy_copies_containers_tensors_and_arrays_and_shares_the_rest():
     original["list"].append(None)
     assert copied["list"][0].tolist() == [0, 0] and copied["list"][1].tolist() == [0, 0] and len(copied["list"]) == 2
     assert copied["shared"] is shared
+
+
+def test_fastcopy_goes_by_the_exact_type_and_can_be_taught_others(monkeypatch):
+    Point = namedtuple("Point", ["x"])
+    point = Point([1])
+    assert fastcopy.copy(point) is point
+    monkeypatch.setitem(fastcopy.dispatch, Point, lambda data: Point(fastcopy.copy(data.x)))
+    assert fastcopy.copy(point) == point and fastcopy.copy(point).x is not point.x
 
 
 def make_module(tmp_path, monkeypatch, name):

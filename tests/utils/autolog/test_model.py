@@ -83,6 +83,12 @@ def test_one_number_of_any_kind_is_converted(model, value):
     assert (type(model.loss), model.loss, type(model.count), model.count) == (float, 2.0, int, 2)
 
 
+def test_a_bool_counts_as_a_number(model):
+    model.loss = True
+    model.count = np.bool_(True)
+    assert (model.loss, model.count) == (1.0, 1)
+
+
 @pytest.mark.parametrize("value", ["2", None, [1, 2], torch.zeros(2), np.zeros(0), 1j, object()])
 def test_what_is_not_one_number_is_a_type_error(model, value):
     with pytest.raises(TypeError, match="loss takes float"):
@@ -106,6 +112,11 @@ def test_other_types_are_checked_without_conversion():
     assert model.name == "a"
     with pytest.raises(TypeError, match="name takes str"):
         model.name = 1
+
+
+def test_reading_before_the_first_assignment_is_a_value_error(model):
+    with pytest.raises(ValueError, match="nothing was recorded"):
+        model.loss  # noqa: B018
 
 
 def test_hasattr_on_an_unknown_name_is_false(model):

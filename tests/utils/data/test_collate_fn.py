@@ -94,6 +94,12 @@ def test_keys_with_the_ignored_prefix_stay_lists_at_every_level():
     check(batch["n"]["b"], [2], torch.int64)
 
 
+def test_an_own_ignored_prefix_counts_at_the_top_level_only():
+    batch = default_collate([{"raw_a": 1, "n": {"raw_b": 2}}], ignore_prefix=["raw"])
+    assert batch["raw_a"] == [1]
+    check(batch["n"]["raw_b"], [2], torch.int64)
+
+
 def test_sequences_are_collated_by_column_up_to_the_shortest():
     columns = default_collate([[1, 2.0, 3], (4, 5.0)])
     assert [column.tolist() for column in columns] == [[1, 4], [2.0, 5.0]]
@@ -188,6 +194,14 @@ def test_timestep_collate_puts_time_first():
 def test_timestep_collate_needs_prev_state():
     with pytest.raises(KeyError, match="prev_state"):
         timestep_collate([{"obs": [torch.zeros(1)]}])
+
+
+def test_timestep_collate_takes_lists_of_trees():
+    samples = [[Tree(obs=torch.full((3,), 10.0 * b + t), prev_state=(b, t)) for t in range(2)] for b in range(4)]
+    batch = timestep_collate(samples)
+    assert batch["obs"].shape == (2, 4, 3)
+    assert batch["obs"][1, 2, 0] == 21
+    assert batch["prev_state"] == [[(b, t) for b in range(4)] for t in range(2)]
 
 
 def test_diff_shape_collate_stacks_what_can_be_stacked():

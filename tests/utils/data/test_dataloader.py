@@ -1,3 +1,4 @@
+import gc
 import logging
 import threading
 
@@ -69,6 +70,12 @@ def test_loading_starts_at_construction_and_stops_at_the_bound():
     source.wait_for_calls(3)
     loader.close()
     assert source.calls == 3
+
+
+def test_a_batch_goes_through_collate_fn():
+    loader = AsyncDataLoader(Source(), 2, "cpu", collate_fn=lambda samples: [sample["x"] for sample in samples])
+    assert next(loader) == [0, 1]
+    loader.close()
 
 
 def fail(*args):
@@ -148,6 +155,17 @@ def test_close_is_bounded_and_warns_when_the_source_is_stuck(num_workers, monkey
     for thread in threading.enumerate():
         if thread.name.startswith("dataloader"):
             thread.join(10)
+
+
+def test_a_forgotten_loader_ends_its_threads():
+    before = set(threading.enumerate())
+    loader = AsyncDataLoader(Source(True), 2, "cpu", num_workers=2)
+    next(loader)
+    del loader
+    gc.collect()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_wrong_arguments_are_refused():

@@ -288,6 +288,19 @@ def test_a_minari_data_set_becomes_transitions(monkeypatch):
     assert data[0]["obs"].dtype == data[0]["reward"].dtype == np.float32 and data[0]["action"].dtype == np.int64
 
 
+def test_choices_of_a_minari_data_set_count_from_0_wherever_their_space_starts(monkeypatch):
+    minari, load = FakeMinari(real=False, number=2), FakeMinari.load_dataset
+    monkeypatch.setitem(sys.modules, "minari", minari)
+
+    def load_late(self, name, download):
+        data = load(self, name, download)
+        data.action_space = types.SimpleNamespace(start=-1)
+        return data
+
+    monkeypatch.setattr(FakeMinari, "load_dataset", load_late)
+    assert [row["action"].tolist() for row in MinariDataset("some/data-v0")] == [[2], [1], [3]]
+
+
 def test_actions_of_a_minari_data_set_are_scaled_as_those_of_the_env(monkeypatch):
     minari = FakeMinari(real=True, number=2)
     monkeypatch.setitem(sys.modules, "minari", minari)
