@@ -134,13 +134,6 @@ def test_an_agent_collects_samples_and_episodes(kind, env_id):
     assert sorted(os.listdir()) == ["data", "run"]
 
 
-def test_without_an_amount_as_many_samples_are_collected_as_in_a_round_of_the_training():
-    agent = agent_of()
-    agent.train(step=50)
-    agent.collect_data(env_num=2)
-    assert len(NaiveRLDataset("run/demo_data")) == 32
-
-
 def test_a_context_steps_the_envs_in_processes_unless_debugging():
     agent = agent_of()
     agent.train(step=40, context="fork")
@@ -199,11 +192,6 @@ def test_the_shape_of_images_is_a_list():
     env.close()
 
 
-def test_a_space_that_tells_no_shape_is_named():
-    with pytest.raises(ConfigError, match=r"policy.model.obs_shape is missing.*Tuple\("):
-        DQNAgent("Blackjack-v1", cfg={})
-
-
 def test_a_flat_config_of_ppof_is_sorted_into_sections():
     cfg = EasyDict(
         env_id="Pendulum-v1", n_sample=64, value_norm="popart", act_scale=True, grad_norm=0.3, exp_name="flat"
@@ -249,28 +237,9 @@ def test_the_config_of_lunar_lander_is_found_by_its_earlier_id():
     assert DQNAgent(cfg=published).cfg == cfg
 
 
-def test_other_packages_of_examples_are_not_there():
-    with pytest.raises(AttributeError, match="has no attribute 'C51'"):
-        _ = ding.config.C51
-
-
 def test_an_env_without_a_config_is_an_error_that_lists_those_with_one():
-    with pytest.raises(
-        ConfigError, match=r"no config for env_id = 'Acrobot-v1'; it has some for CartPole-v1, Lunar.*pass cfg"
-    ):
+    with pytest.raises(ConfigError, match="Acrobot-v1.*CartPole-v1, Lunar"):
         DQNAgent("Acrobot-v1")
-
-
-def test_two_ids_are_an_error():
-    with pytest.raises(ConfigError, match=r"env_id = 'CartPole-v1', but cfg.env.env_id = 'Acrobot-v1'"):
-        DQNAgent("CartPole-v1", cfg={"env": {"env_id": "Acrobot-v1"}})
-
-
-def test_an_env_that_cannot_be_cloned_is_an_error():
-    env = gymnasium.make("CartPole-v1")
-    with pytest.raises(TypeError, match=r"has no method clone\(caller\): pass DingEnvWrapper\(env\)"):
-        DQNAgent("CartPole-v1", env=env)
-    env.close()
 
 
 @pytest.mark.parametrize("act", [DQNAgent.deploy, DQNAgent.batch_evaluate, DQNAgent.collect_data])
@@ -294,8 +263,3 @@ def test_what_is_not_supported_is_an_error():
         agent_of(PPOF).train(reward_model="gail")
     with pytest.raises(ValueError, match="concatenate_all_replay = True is not supported"):
         agent_of().deploy(concatenate_all_replay=True)
-
-
-def test_an_amount_of_data_is_given_once():
-    with pytest.raises(ValueError, match="give one of n_sample = 4 and n_episode = 2"):
-        agent_of().collect_data(n_sample=4, n_episode=2)

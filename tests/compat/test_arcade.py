@@ -1,6 +1,5 @@
 """An env package in the manner of an arcade game, with wrappers by their earlier names, trains."""
 
-import numpy as np
 import torch
 from easydict import EasyDict
 from torch import nn
@@ -9,7 +8,6 @@ from ding.entry import serial_pipeline
 from ding.policy import DQNPolicy
 from ding.torch_utils import Flatten
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY
-from tests.compat.arcade_envs import ArcadeEnv
 
 
 @MODEL_REGISTRY.register("compat_frame_net")
@@ -74,24 +72,3 @@ def test_dqn_trains_on_frames_with_a_model_and_a_policy_of_the_program(tmp_path,
     assert isinstance(policy, ClippedDQNPolicy) and policy._model.main[0].out_channels == 3
     assert policy.batches == 4
     assert (tmp_path / "arcade" / "ckpt" / "iteration_4.pth.tar").is_file()
-
-
-def test_only_training_envs_end_with_a_life_and_clip_rewards():
-    cfg = EasyDict(collector_env_num=1, evaluator_env_num=1, frame_stack=2, env_id="Catch-v0")
-    envs = [
-        ArcadeEnv(ArcadeEnv.create_collector_env_cfg(cfg)[0]),
-        ArcadeEnv(ArcadeEnv.create_evaluator_env_cfg(cfg)[0]),
-    ]
-    lengths, lost = [], []
-    for env in envs:
-        env.seed(3, dynamic_seed=False)
-        obs = env.reset()
-        assert obs.shape == (2, 8, 8) and obs.dtype == np.float32
-        done, length = False, 0
-        while not done:
-            obs, reward, done, info = env.step(np.array([0]))
-            length += 1
-        lengths.append(length)
-        lost.append(3 - env._env.unwrapped.ale.lives())
-        assert info["eval_episode_return"].shape == (1,)
-    assert lost == [1, 3] and lengths[1] > lengths[0]

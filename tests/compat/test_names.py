@@ -75,16 +75,6 @@ def test_the_earlier_qac_is_today_s_of_real_valued_actions(keyword):
     assert torch.equal(model(obs, "compute_actor")["action"], today(obs, "compute_actor")["action"])
 
 
-def test_the_earlier_qac_needs_one_kind_of_actor():
-    from ding.model.template.qac import QAC
-
-    with pytest.raises(TypeError, match="either action_space or actor_head_type"):
-        QAC(3, 2)
-    with pytest.raises(TypeError, match="actor_head_type"):
-        QAC(3, 2, "regression", actor_head_type="hybrid")
-    assert QAC(3, 2, "regression", actor_head_type="regression").action_space == "regression"
-
-
 def test_the_earlier_qac_of_images_has_an_encoder_for_them():
     from ding.model.template.qac import QACPixel
 
@@ -108,9 +98,3 @@ def test_flatten_keeps_the_first_axis_unless_told_otherwise():
 
     x = torch.zeros(2, 3, 4)
     assert [Flatten()(x).shape, Flatten(0)(x).shape, Flatten(1, -2)(x).shape] == [(2, 12), (24,), (2, 3, 4)]
-
-
-def test_elements_are_mapped_one_after_the_other():
-    from ding.utils import iter_mapping
-
-    assert list(iter_mapping([1, 2, 3], lambda x: x * 2)) == [2, 4, 6]

@@ -11,7 +11,6 @@ from torch import nn
 
 from ding.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding.envs import BaseEnv, BaseEnvTimestep
-from ding.model import VAC
 from ding.utils import ENV_REGISTRY
 
 PIPELINES = {"dqn": serial_pipeline, "ppo": serial_pipeline_onpolicy, "ppo_offpolicy": serial_pipeline}
@@ -148,18 +147,3 @@ def test_models_of_the_package_take_integers_and_images_of_bytes(policy):
 def test_models_of_the_package_name_tuples_and_what_to_do(policy):
     with pytest.raises(TypeError, match="tuple of 2 parts"):
         train("tuple", policy, 3)
-
-
-def test_an_encoder_of_a_program_s_own_gets_integers():
-    class Words(nn.Module):
-        output_size = 4
-
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(8, 4)
-
-        def forward(self, words):
-            return self.embedding(words).mean(1)
-
-    model = VAC(3, 2, encoder=Words())
-    assert model(torch.tensor([[1, 2, 3], [4, 5, 6]]), mode="compute_actor_critic")["value"].shape == (2,)

@@ -4,9 +4,7 @@ import subprocess
 
 import pytest
 from easydict import EasyDict
-from torch import nn
 
-from ding.config import config as config_module
 from ding.config.config import compile_config
 from ding.config.read import read_config, read_config_directly
 from ding.utils.config_helper import ConfigError
@@ -17,11 +15,9 @@ from tests.config.fakes import (
     FakeCollector,
     FakeEnv,
     FakeManager,
-    FakeMetricEvaluator,
     FakePolicy,
     FakeRewardModel,
     FakeSmallBuffer,
-    FakeTradingEvaluator,
     FakeWorldModel,
 )
 
@@ -176,11 +172,6 @@ def test_an_unknown_type_names_the_section_and_what_is_registered(name):
     assert "import_names" in str(e.value)
 
 
-def test_an_entry_without_type_is_an_assertion_error():
-    with pytest.raises(AssertionError, match="it must name a type, as in create_config.policy"):
-        compiled(create=create_cfg(policy={"import_names": FAKES}))
-
-
 def test_collector_and_buffer_default_to_sample_and_advanced():
     create = create_cfg()
     create.pop("collector")
@@ -279,26 +270,6 @@ def test_the_evaluator_class_comes_from_the_create_config_and_gets_the_stop_valu
     }
 
 
-def test_an_evaluator_subclass_given_as_argument_gets_the_stop_value_too():
-    cfg = compiled(evaluator=FakeTradingEvaluator)
-    assert (cfg.policy.eval.evaluator.stop_value, cfg.policy.eval.evaluator.n_episode) == (195, 5)
-
-
-def test_an_evaluator_of_another_kind_keeps_its_own_stop_value():
-    cfg = compiled(create=create_cfg(evaluator={"type": "config_fake_metric"}))
-    assert cfg.policy.eval.evaluator == {
-        "eval_freq": 5,
-        "stop_value": 3,
-        "cfg_type": "FakeMetricEvaluatorDict",
-        "type": "config_fake_metric",
-    }
-    assert compiled(evaluator=FakeMetricEvaluator).policy.eval.evaluator.stop_value == 3
-
-
-def test_without_an_evaluator_its_section_stays_as_it_is():
-    assert compiled(evaluator=None).policy.eval.evaluator == {}
-
-
 def test_the_env_section_decides_over_values_under_evaluator():
     user = EasyDict(policy={"eval": {"evaluator": {"stop_value": 1, "n_episode": 2}}})
     evaluator = compiled(user).policy.eval.evaluator
@@ -337,14 +308,6 @@ def test_several_buffers_may_differ_in_class():
         create=create, buffer={"policy": FakeSmallBuffer, "value": FakeBuffer}
     ).policy.other.replay_buffer
     assert buffers.policy.cfg_type == "FakeSmallBufferDict" and buffers.value.cfg_type == "FakeBufferDict"
-
-
-def test_multi_buffer_is_refused_where_the_policy_has_one_buffer():
-    user = EasyDict(policy={"other": {"replay_buffer": {"multi_buffer": True}}})
-    with pytest.raises(AssertionError, match="multi_buffer = True is not allowed: this policy uses one"):
-        compiled(user)
-    with pytest.raises(AssertionError, match="is not allowed: this policy uses one"):
-        compiled(buffer={"policy": FakeBuffer})
 
 
 def test_reward_and_world_model_sections_come_from_their_classes():
@@ -411,15 +374,6 @@ def test_total_config_is_read_back_as_the_whole_tree():
     assert EasyDict(read_config_directly("exp/total_config.py")["exp_config"]) == cfg
 
 
-def test_modules_and_functions_in_a_config_do_not_break_compiling():
-    cfg = compiled(
-        EasyDict(exp_name="exp", policy={"model": {"activation": nn.Tanh(), "fn": lambda x: x}}), save_cfg=True
-    )
-    assert isinstance(cfg.policy.model.activation, nn.Tanh)
-    main, _ = read_config("exp/formatted_total_config.py")
-    assert main.policy.model.activation["__reference__"].endswith(":Tanh") and "lambda" in main.policy.model.fn
-
-
 def test_the_experiment_name_defaults_and_is_renewed():
     main = main_cfg()
     main.pop("exp_name")
@@ -438,12 +392,6 @@ def test_without_renewal_the_files_are_replaced():
     assert sorted(os.listdir("exp")) == [*written, *(f"formatted_{name}" for name in written)]
 
 
-def test_an_unusable_folder_fails_with_the_reason():
-    open("exp", "w").close()
-    with pytest.raises(OSError, match="cannot create the experiment folder"):
-        compiled(save_cfg=True, renew_dir=False)
-
-
 def test_all_keys_of_the_create_config_reach_their_sections():
     create = create_cfg(
         env={"type": "config_fake_env", "import_names": FAKES, "length": 8},
@@ -457,19 +405,6 @@ def test_all_keys_of_the_create_config_reach_their_sections():
     assert create.policy.sizes == [1]
 
 
-def test_without_auto_the_create_config_gives_only_the_types_of_collector_and_buffer():
-    create = create_cfg(
-        env={"type": "config_fake_env", "length": 8}, policy={"type": "absent", "cuda": True}, evaluator={"fee": 1}
-    )
-    kwargs = {"policy": FakePolicy, "create_cfg": create, "collector": FakeCollector, "buffer": FakeBuffer}
-    cfg = compile_config(main_cfg(), **kwargs, save_cfg=True)
-    assert "length" not in cfg.env and cfg.env.manager.cfg_type == "BaseEnvManagerDict"
-    assert (cfg.policy.type, cfg.policy.cuda) == ("config_fake", False)
-    assert "commander" not in cfg.policy.other and "fee" not in cfg.policy.eval.evaluator
-    assert "type" not in cfg.policy.collect.collector and "type" not in cfg.policy.other.replay_buffer
-    assert read_config("exp/formatted_total_config.py")[1] == {"policy": {"type": "config_fake"}}
-
-
 def test_the_state_of_the_project_is_saved_with_the_config():
     subprocess.run(["git", "init", "--quiet", "."], check=True)
     compiled(save_cfg=True)
@@ -478,13 +413,6 @@ def test_the_state_of_the_project_is_saved_with_the_config():
 
 def test_nothing_is_written_without_save_cfg():
     compiled()
-    assert os.listdir() == []
-
-
-def test_other_ranks_write_nothing_but_take_the_name(monkeypatch):
-    monkeypatch.setattr(config_module, "get_rank", lambda: 1)
-    monkeypatch.setattr(config_module, "claim_experiment", lambda name, renew: f"{name}_1")
-    assert compiled(save_cfg=True).exp_name == "exp_1"
     assert os.listdir() == []
 
 

@@ -14,13 +14,13 @@ from ding.config.utils import (
     parallel_test_main_config,
     parallel_test_system_config,
 )
-from ding.envs import BaseEnv, DingEnvWrapper
+from ding.envs import BaseEnv
 from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.policy import DQNPolicy, PPOPolicy
-from ding.utils.config_helper import ConfigError, nearest
+from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY, POLICY_REGISTRY
 from ding.worker import BaseLearner, InteractionSerialEvaluator
-from tests.config.fakes import FakeEnv, FakeManager, FakePolicy
+from tests.config.fakes import FakePolicy
 from tests.config.test_checks import compiled, create_cfg, main_cfg, with_value
 
 
@@ -35,75 +35,39 @@ def strict_error(main, **kwargs):
 
 MISSPELT = [
     ("policy.learn.learning_rte", "policy.learn.learning_rate"),
-    ("policy.nsteps", "policy.nstep"),
     ("policy.other.eps.ende", "policy.other.eps.end"),
-    ("policy.other.ep", "policy.other.eps"),
-    ("policy.cudda", "policy.cuda"),
     ("policy.lern", "policy.learn"),
     ("policy.collect.n_samples", "policy.collect.n_sample"),
-    ("policy.collect.n_episodes", "policy.collect.n_episode"),
-    ("policy.random_colect_size", "policy.random_collect_size"),
-    ("policy.import_name", "policy.import_names"),
     ("policy.learning_rte", "policy.learn.learning_rate"),
-    ("policy.learn.learner.train_iteration", "policy.learn.learner.train_iterations"),
     ("policy.learn.learner.hook.save_ckpt_after_iters", "policy.learn.learner.hook.save_ckpt_after_iter"),
     ("policy.eval.evaluator.eval_frequ", "policy.eval.evaluator.eval_freq"),
-    ("policy.other.replay_buffer.max_uses", "policy.other.replay_buffer.max_use"),
     ("env.manager.max_retrys", "env.manager.max_retry"),
     ("env.stop_valu", "env.stop_value"),
-    ("env.n_evaluator_episodes", "env.n_evaluator_episode"),
-    ("env.env_di", "env.env_id"),
-    ("env.max_episode_step", "env.max_episode_steps"),
-    ("exp_nam", "exp_name"),
     ("polcy", "policy"),
 ]
 MISPLACED = [
     ("policy.learning_rate", "policy.learn.learning_rate"),
     ("policy.eval.eval_freq", "policy.eval.evaluator.eval_freq"),
-    ("policy.eval_freq", "policy.eval.evaluator.eval_freq"),
     ("policy.learn.n_sample", "policy.collect.n_sample"),
-    ("policy.learn.cuda", "policy.cuda"),
-    ("policy.learn.nstep", "policy.nstep"),
-    ("policy.collect.discount_factor", "policy.discount_factor"),
     ("policy.other.decay", "policy.other.eps.decay"),
     ("policy.other.replay_buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
-    ("policy.learn.replay_buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
-    ("policy.obs_shape", "policy.model.obs_shape"),
-    ("policy.save_ckpt_after_iter", "policy.learn.learner.hook.save_ckpt_after_iter"),
-    ("policy.collect.collector.n_sample", "policy.collect.n_sample"),
-    ("policy.other.replay_buffer.batch_size", "policy.learn.batch_size"),
     ("policy.stop_value", "env.stop_value"),
     ("policy.collect.collector_env_num", "env.collector_env_num"),
-    ("env.step_timeout", "env.manager.step_timeout"),
-    ("env.manager.stop_value", "env.stop_value"),
-    ("env.manager.env_id", "env.env_id"),
     ("policy.step_timeout", "env.manager.step_timeout"),
 ]
 RENAMED = [
     ("policy.learn.lr", "policy.learn.learning_rate"),
-    ("policy.lr", "policy.learn.learning_rate"),
     ("lr", "policy.learn.learning_rate"),
     ("policy.gamma", "policy.discount_factor"),
-    ("policy.learn.discount", "policy.discount_factor"),
     ("policy.buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
-    ("policy.other.replay_buffer.buffer_size", "policy.other.replay_buffer.replay_buffer_size"),
     ("policy.hidden_sizes", "policy.model.net_arch"),
-    ("policy.model.hidden_dim", "policy.model.net_arch"),
     ("policy.learn.tau", "policy.learn.target_theta"),
     (
         "policy.learn.target_update_interval",
         "policy.learn.target_update_freq, which counts training iterations",
     ),
     ("policy.train_freq", "policy.collect.n_sample, which counts the steps of all envs together"),
-    ("policy.gradient_steps", "policy.learn.update_per_collect"),
-    ("policy.learning_starts", "policy.random_collect_size"),
-    ("policy.exploration_final_eps", "policy.other.eps.end"),
-    ("policy.max_grad_norm", "policy.learn.grad_clip_value"),
-    ("policy.num_envs", "env.collector_env_num"),
     ("env.reward_threshold", "env.stop_value"),
-    ("policy.polyak", "policy.learn.target_theta, which is 1 - polyak if that is the share which the target keeps"),
-    ("policy.exploration_fraction", "policy.other.eps.decay, which counts env steps"),
-    ("policy.utd_ratio", "policy.learn.update_per_collect, which is for a whole collection, not a step"),
 ]
 ALL = [
     *[(path, f"did you mean {meant}?") for path, meant in MISSPELT],
@@ -129,32 +93,11 @@ def test_a_strict_error_names_all_keys_and_says_how_to_declare_ones_own():
     main = main_cfg()
     for path in ("policy.gamma", "policy.learn.lr", "env.fps", "mine"):
         with_value(main, path, 1)
-    with pytest.raises(ConfigError) as e:
+    with pytest.raises(
+        ConfigError, match=r"env.fps = 1\n.*policy.learn.lr.*\n.*policy.gamma.*\n.*mine.*\n.*config_keys"
+    ):
         compiled(main, strict_config=True)
-    assert str(e.value) == (
-        "ding does not read the config key env.fps = 1\n"
-        "ding does not read the config key policy.learn.lr = 1; use policy.learn.learning_rate\n"
-        "ding does not read the config key policy.gamma = 1; use policy.discount_factor\n"
-        "ding does not read the config key mine = 1\n"
-        "Keys of your own: list those of a policy in `config` of its class and those of an env in its `config_keys`, "
-        "or pass strict_config=False or --no-strict-config"
-    )
     assert os.listdir() == []
-
-
-def test_a_path_as_a_key_is_no_path(caplog):
-    compiled({**main_cfg(), "policy.learn.learning_rate": 3})
-    assert caplog.messages == [
-        "ding does not read the config key policy.learn.learning_rate; write a section for each part of its path"
-    ]
-
-
-def test_a_key_with_several_places_names_them_with_their_meanings(caplog):
-    compiled(with_value(main_cfg(), "policy.learn.n_steps", 4))
-    assert caplog.messages == [
-        "ding does not read the config key policy.learn.n_steps; use policy.collect.n_sample (Number of samples of one "
-        "collection) or policy.nstep (Number of steps of the n-step return)"
-    ]
 
 
 def test_a_name_of_another_library_is_resolved_by_what_the_policy_reads():
@@ -207,26 +150,8 @@ def test_a_key_that_may_be_the_users_own_warns_once(caplog):
         with_value(main, path, 1)
     for _ in range(2):
         assert compiled(main).policy.kappa == 1
-    assert caplog.messages == [
-        "ding does not read the config key env.fps; it has an effect only if your code reads it",
-        "ding does not read the config key policy.learn.my_section; it has an effect only if your code reads it",
-        "ding does not read the config key policy.my_key; it has an effect only if your code reads it",
-        "ding does not read the config key policy.kappa; it has an effect only if your code reads it",
-    ]
-
-
-def test_short_names_of_other_meaning_are_not_misspelt():
-    known = KnownKeys()
-    known.add_class("policy", DQNPolicy)
-    for path in (
-        "policy.other.eps.epoch",
-        "policy.eval.mode",
-        "policy.other.seconds",
-        "policy.alp",
-        "policy.learn.seq",
-    ):
-        assert [key.hint for key in known.find_unknown(with_value({}, path, 1))] == [""]
-    assert nearest("fps", ["eps"]) is None and nearest("mode", ["model"]) == "model" and nearest("", ["a"]) is None
+    keys = ["env.fps", "policy.learn.my_section", "policy.my_key", "policy.kappa"]
+    assert [message.partition("config key ")[2].partition(";")[0] for message in caplog.messages] == keys
 
 
 # What is right, or may be.
@@ -258,24 +183,6 @@ def test_all_defaults_of_a_policy_pass_as_a_users(caplog, cls):
     assert caplog.messages == []
 
 
-def test_settings_that_only_rules_name_are_known(caplog):
-    create = create_cfg("ppo_command")
-    main = EasyDict(env=main_cfg().env, policy={"learn": {"lr_scheduler": {"epoch_num": 3, "min_lr_lambda": 0.1}}})
-    assert compiled(main, create, strict_config=True).policy.learn.lr_scheduler.epoch_num == 3
-
-
-def test_hooks_in_full_form_have_any_name(caplog):
-    form = {"name": "show", "type": "log_show", "position": "after_iter"}
-    compiled(with_value(main_cfg(), "policy.learn.learner.hook.mine", form), strict_config=True)
-    assert caplog.messages == []
-
-
-def test_a_section_that_is_read_elsewhere_is_left_alone(caplog):
-    compiled(with_value(main_cfg(), "logger.tensorboard.anything", 1), strict_config=True)
-    compiled(with_value(main_cfg(), "env.kwargs.gravity", 1), strict_config=True)
-    assert caplog.messages == []
-
-
 # Classes from outside.
 
 
@@ -303,10 +210,7 @@ def test_keys_of_classes_from_outside_that_are_similar_to_known_ones_are_named(c
     main = with_value(with_value(main_cfg(), "env.step_timeout", 3), "env.stop_values", 3)
     for _ in range(2):
         compiled(main, env=OutsideEnv)
-    assert caplog.messages == [
-        "ding does not read the config key env.step_timeout; it works as env.manager.step_timeout",
-        "ding does not read the config key env.stop_values; did you mean env.stop_value?",
-    ]
+    assert len(caplog.messages) == 2 and "env.manager.step_timeout" in caplog.text and "stop_value?" in caplog.text
     assert len(strict_error(main, env=OutsideEnv)) == 2
 
 
@@ -320,23 +224,6 @@ def test_keys_that_an_env_class_lists_are_its_own(caplog, env):
     assert caplog.messages == []
 
 
-def test_keys_of_wrapped_envs_are_known(caplog):
-    main = with_value(main_cfg(), "env.env_wrapper", [])
-    del main.env["env_id"]
-    compiled(main, env=DingEnvWrapper, strict_config=True)
-    with_value(main, "env.env_wrappers", [])
-    assert strict_error(main, env=DingEnvWrapper) == [
-        "ding does not read the config key env.env_wrappers = []; did you mean env.env_wrapper?"
-    ]
-
-
-def test_keys_of_an_envs_default_config_are_known():
-    given = {"policy": FakePolicy, "env": FakeEnv, "env_manager": FakeManager, "save_cfg": False}
-    compile_config(EasyDict(env={"length": 3}, policy={}), **given, strict_config=True)
-    with pytest.raises(ConfigError, match=r"key env.lenght = 3; did you mean env.length\?"):
-        compile_config(EasyDict(env={"lenght": 3}, policy={}), **given, strict_config=True)
-
-
 def test_a_policy_from_outside_may_read_any_key_that_is_not_similar_to_one_that_it_lists(caplog):
     class MyPolicy(FakePolicy):
         config = {**FakePolicy.config, "learn": {"learning_rate_q": 1, "learning_rate_p": 1}, "stop_value": 3}
@@ -348,20 +235,8 @@ def test_a_policy_from_outside_may_read_any_key_that_is_not_similar_to_one_that_
     compile_config(main, **given)
     assert caplog.messages == []
     main.policy.learn.learning_rate_qq = 1
-    with pytest.raises(ConfigError) as e:
+    with pytest.raises(ConfigError, match="learning_rate_qq = 1; did you mean policy.learn.learning_rate_q"):
         compile_config(main, **given, strict_config=True)
-    assert str(e.value).split("\n")[:-1] == [
-        "ding does not read the config key policy.learn.learning_rate_qq = 1; did you mean "
-        "policy.learn.learning_rate_q?",
-    ]
-
-
-def test_a_section_of_a_worker_that_is_not_known_may_hold_anything(caplog):
-    main = EasyDict(policy={"collect": {"collector": {"samples_per_day": 3}}})
-    compile_config(main, policy=FakePolicy, save_cfg=False)
-    assert KnownKeys().find_unknown({"mine": 3}, "policy.collect.collector")[0].path == "policy.collect.collector.mine"
-    compile_config(main, policy=FakePolicy, save_cfg=False, strict_config=True)
-    assert caplog.messages == []
 
 
 class OpenModel(nn.Module):
@@ -397,26 +272,15 @@ def test_the_create_config_is_checked_under_its_own_name(caplog):
     create = create_cfg(env={"type": "gymnasium", "import_name": ["ding.envs"], "mine": 1})
     create.policy.lr = 3
     compiled(create=create)
-    assert caplog.messages == [
-        "ding does not read the config key create_config.env.import_name; did you mean create_config.env.import_names?",
-        "ding does not read the config key create_config.env.mine; it has an effect only if your code reads it",
-        "ding does not read the config key create_config.policy.lr; use policy.learn.learning_rate",
+    create.replay_bufer = {"type": "naive"}
+    lines = strict_error(main_cfg(), create=create)
+    assert [line.partition("config key ")[2].partition(" = ")[0] for line in lines] == [
+        "create_config.replay_bufer",
+        "create_config.env.import_name",
+        "create_config.env.mine",
+        "create_config.policy.lr",
     ]
-    assert len(strict_error(main_cfg(), create=create)) == 3
-
-
-def test_an_unknown_entry_of_the_create_config_warns_and_is_an_error_if_strict(caplog):
-    create = create_cfg(replay_bufer={"type": "naive"}, mine={"type": "x"})
-    compiled(create=create)
-    assert caplog.messages == [
-        "ding does not read the config key create_config.replay_bufer; did you mean create_config.replay_buffer?",
-        "ding does not read the config key create_config.mine; it has an effect only if your code reads it",
-    ]
-    assert strict_error(main_cfg(), create=create) == [
-        "ding does not read the config key create_config.replay_bufer = {'type': 'naive'}; did you mean "
-        "create_config.replay_buffer?",
-        "ding does not read the config key create_config.mine = {'type': 'x'}",
-    ]
+    assert len(caplog.messages) == 3 and "create_config.env.import_names?" in caplog.text
 
 
 def test_a_parallel_config_is_checked_in_the_same_way(caplog):
@@ -426,40 +290,26 @@ def test_a_parallel_config_is_checked_in_the_same_way(caplog):
     for path in ("policy.learn.learning_rte", "policy.collector_num", "policy.kappa"):
         with_value(main, path, 17)
     assert compile_config_parallel(main, *given, save_cfg=False).main.policy.kappa == 17
-    lines = [
-        "policy.learn.learning_rte{}; did you mean policy.learn.learning_rate?",
-        "policy.collector_num{}; it works as policy.collect.collector.collector_num",
-        "policy.kappa{}",
-    ]
-    warned = [f"ding does not read the config key {line.format('')}" for line in lines]
-    warned[2] += "; it has an effect only if your code reads it"
-    assert caplog.messages == warned
-    with pytest.raises(ConfigError) as e:
+    assert len(caplog.messages) == 3 and "policy.learn.learning_rate?" in caplog.messages[0]
+    with pytest.raises(ConfigError, match=r"learning_rte = 17.*\n.*collector_num = 17.*\n.*kappa = 17"):
         compile_config_parallel(main, *given, strict_config=True)
-    assert str(e.value).split("\n")[:-1] == [f"ding does not read the config key {x.format(' = 17')}" for x in lines]
     assert os.listdir() == []
 
 
 def test_the_system_config_is_checked_too(caplog):
     given = parallel_test_main_config, parallel_test_create_config, {**parallel_test_system_config, "path_date": "x"}
     compile_config_parallel(*given, save_cfg=False)
-    text = "ding does not read the config key system_config.path_date{}; did you mean system_config.path_data?"
-    assert caplog.messages == [text.format("")]
-    with pytest.raises(ConfigError) as e:
+    assert len(caplog.messages) == 1 and "system_config.path_data?" in caplog.text
+    with pytest.raises(ConfigError, match="system_config.path_data?"):
         compile_config_parallel(*given, save_cfg=False, strict_config=True)
-    assert str(e.value) == text.format(" = 'x'")
 
 
 def test_values_of_a_parallel_config_are_checked_too():
     given = parallel_test_create_config, parallel_test_system_config
-    for path, text in (
-        ("policy.learn.batch_size", "batch_size = 1.0 is not allowed"),
-        ("env.import_names", "main_config.env.import_names = 1.0 is not allowed"),
-        ("exp_name", "exp_name = 1.0 is not allowed"),
-    ):
-        with pytest.raises(ConfigError, match=text):
+    for path in ("policy.learn.batch_size", "env.import_names", "exp_name"):
+        with pytest.raises(ConfigError, match=f"{path} = 1.0"):
             compile_config_parallel(with_value(copy.deepcopy(parallel_test_main_config), path, 1.0), *given)
-    with pytest.raises(ConfigError, match="seed = None is not allowed"):
+    with pytest.raises(ConfigError, match="seed = None"):
         compile_config_parallel(parallel_test_main_config, *given, seed=None)
     assert os.listdir() == []
 
@@ -479,9 +329,3 @@ def test_a_name_of_another_library_that_is_no_key_tells_what_to_write(name, word
     with pytest.raises(ConfigError, match=word):
         known.paths_meant_by(name)
     assert word in known.find_unknown({name: 1})[0].hint
-
-
-def test_workers_get_the_function_of_a_schedule_by_its_name():
-    main = with_value(copy.deepcopy(parallel_test_main_config), "policy.learn.lr_scheduler", os.path.isabs)
-    cfg = compile_config_parallel(main, parallel_test_create_config, parallel_test_system_config, save_cfg=False)
-    assert cfg.main.policy.learn.lr_scheduler == {"__reference__": "posixpath:isabs"}

@@ -32,14 +32,3 @@ def test_another_file_is_refused_and_not_executed(tmp_path, content):
     with pytest.raises(ConfigError, match=r"exp\.pkl was not written by dist_prepare_config"):
         read_packed_config("exp.pkl")
     assert not (tmp_path / "executed").exists()
-
-
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read_packed_config(str(tmp_path / "exp.pkl"))
-
-
-def test_functions_in_a_config_are_refused(tmp_path):
-    with pytest.raises(TypeError):
-        save_packed_config({"main": {"f": print}, "system": {}}, str(tmp_path / "exp.pkl"))
-    assert list(tmp_path.iterdir()) == []

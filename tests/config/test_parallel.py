@@ -3,15 +3,13 @@
 import contextlib
 import copy
 import os
-import pathlib
 import re
 import socket
-import subprocess
 
 import pytest
 from easydict import EasyDict
 
-from ding.config import compile_config_parallel, read_config_directly, read_config_with_system
+from ding.config import compile_config_parallel, read_config_directly
 from ding.config.utils import (
     parallel_test_create_config,
     parallel_test_main_config,
@@ -98,15 +96,6 @@ def test_episode_numbers_of_the_user_stay():
     cfg = compiled(main=main(env=env)).main
     assert (cfg.env.evaluator_episode_num, cfg.env.collector_episode_num) == (4, 6)
     assert cfg.policy.eval.evaluator.n_episode == 8
-
-
-def test_values_of_the_user_win():
-    changed = main()
-    changed.policy.other = {"commander": {"eval_interval": 7}, "replay_buffer": {"type": "naive"}}
-    changed.policy.unroll_len = 4
-    policy = compiled(main=changed).main.policy
-    assert policy.other.commander.eval_interval == 7 and policy.collect.unroll_len == 4
-    assert policy.other.replay_buffer.type == "naive"
 
 
 @pytest.mark.differs(
@@ -203,15 +192,6 @@ def test_every_role_gets_a_free_port_of_its_own():
             stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
 
 
-def test_a_free_port_is_none_that_was_given():
-    for _ in range(20):
-        system = compiled(save_cfg=False).system
-        given = {"coordinator_port": system.learner0.port, "learner_port": system.collector0.port}
-        again = compiled(save_cfg=False, **given).system
-        assert (again.coordinator.port, again.learner0.port) == (system.learner0.port, system.collector0.port)
-        assert len({again[name].port for name in again}) == 4
-
-
 def test_port_0_may_be_given_for_roles_that_report_theirs():
     system = compiled(coordinator_port=0, learner_port=0, collector_port=[0, 7]).system
     assert [system[name].port for name in system] == [0, 0, 0, 7]
@@ -232,13 +212,6 @@ def test_a_coordinator_refuses_workers_with_port_0_at_once(folder, kind, name):
     with pytest.raises(ConfigError, match=f"system.coordinator.{kind}.{name} has port 0, where it cannot be reached"):
         Coordinator(cfg)
     assert os.listdir(folder) == []
-
-
-def test_a_coordinator_of_workers_in_its_own_process_needs_no_ports():
-    given = parallel_test_main_config, parallel_test_create_config, parallel_test_system_config
-    cfg = compile_config_parallel(*given, save_cfg=False, learner_port=0, collector_port=0)
-    cfg.system.coordinator.transport = "local"
-    Coordinator(cfg).close()
 
 
 def test_a_host_in_the_system_config_stays():
@@ -275,17 +248,6 @@ def test_the_config_is_saved_in_the_folder_of_the_experiment(folder):
     cfg = compiled(save_path="all.py")
     assert sorted(os.listdir("exp")) == ["all.json", "all.py"] and os.listdir(folder) == ["exp"]
     assert read_config_directly("exp/all.py")["exp_config"] == cfg
-
-
-def test_the_state_of_the_project_is_saved_with_the_config(folder):
-    subprocess.run(["git", "init", "--quiet", "."], check=True)
-    compiled()
-    assert {"git_diff.txt", "git_log.txt"} < set(os.listdir("exp"))
-
-
-def test_a_folder_may_be_used_again(folder):
-    (folder / "exp").mkdir()
-    assert compiled(renew_dir=False).main.exp_name == "exp"
 
 
 def test_nothing_is_written_without_save_cfg(folder):
@@ -362,21 +324,6 @@ def test_there_is_at_least_one_worker_of_each_kind(where):
         compiled(main=changed)
 
 
-@pytest.mark.parametrize("key", ["n_evaluator_episode", "evaluator_env_num"])
-def test_numbers_of_episodes_are_checked(key):
-    changed = main()
-    changed.env[key] = "five"
-    with pytest.raises(ConfigError, match=f"env.{key} = 'five'"):
-        compiled(main=changed)
-
-
-def test_an_env_is_needed():
-    types = create()
-    del types["env"]
-    with pytest.raises(ConfigError, match="create_config.env is missing"):
-        compiled(create=types)
-
-
 @pytest.mark.parametrize("entry", ["collector", "commander", "learner", "policy"])
 def test_a_type_that_is_not_registered_is_an_error(entry):
     with pytest.raises(KeyError, match=f"create_config.{entry}"):
@@ -396,13 +343,6 @@ def test_hosts_and_ports_are_checked(given, error, text):
         compiled(**given)
 
 
-@pytest.mark.parametrize("name", ["cfg", "create_cfg", "system_cfg"])
-def test_configs_are_dicts(name):
-    given = {"cfg": main(), "create_cfg": create(), "system_cfg": EasyDict(), name: 3}
-    with pytest.raises(TypeError, match=f"{name} must be an EasyDict or a dict"):
-        compile_config_parallel(**given)
-
-
 # The small experiment.
 
 
@@ -416,9 +356,3 @@ def test_the_small_experiment_compiles(folder):
     assert cfg.main.policy.other.commander.type == "naive"
     coordinator = Coordinator(cfg)
     coordinator.close()
-
-
-def test_a_file_with_three_configs_is_read(folder):
-    text = "main_config, create_config, system_config = {'a': 1}, {'b': 2}, {'c': 3}\n"
-    pathlib.Path("three.py").write_text(text)
-    assert read_config_with_system("three.py") == ({"a": 1}, {"b": 2}, {"c": 3})

@@ -7,7 +7,7 @@ from easydict import EasyDict
 
 from ding.config.read import Config, read_config, read_config_directly, read_config_with_system, read_config_yaml
 from ding.utils.config_helper import ConfigError
-from ding.utils.references import folders_of, on_path, reference_to
+from ding.utils.references import folders_of, reference_to
 
 
 def write(path, text):
@@ -99,18 +99,6 @@ def test_a_config_knows_its_own_file_and_is_not_main(tmp_path):
     assert read_config_directly(path) == {"where": path}
 
 
-def test_dataclasses_work_in_a_config(tmp_path):
-    text = """
-    from __future__ import annotations
-    from dataclasses import dataclass
-    @dataclass
-    class Size:
-        n: int
-    n = Size(3).n
-    """
-    assert read_config_directly(write(tmp_path / "c.py", text))["n"] == 3
-
-
 def test_config_holds_a_dict_and_its_text(tmp_path):
     assert Config().cfg_dict == {} and Config()._text == "."
     cfg = {"a": 1}
@@ -141,14 +129,3 @@ def test_a_class_of_a_config_is_of_the_newest_file_of_its_name(tmp_path):
         own = Config.file_to_dict(str(tmp_path / folder / "of_the_same_name.py")).cfg_dict["Own"]
         assert reference_to(own) == "of_the_same_name:Own"
         assert folders_of(["of_the_same_name"]) == [str(tmp_path / folder)]
-
-
-def test_a_folder_on_the_path_hides_nothing_unless_it_is_to_come_first(tmp_path):
-    before = list(sys.path)
-    with on_path(str(tmp_path)):
-        assert sys.path == [*before, str(tmp_path)]
-        with on_path(str(tmp_path)):
-            assert sys.path == [*before, str(tmp_path)]
-        with on_path(str(tmp_path), first=True):
-            assert sys.path == [str(tmp_path), *before, str(tmp_path)]
-    assert sys.path == before

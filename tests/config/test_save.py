@@ -18,7 +18,6 @@ from ding.config.save import (
     save_config,
     save_config_formatted,
     save_config_py,
-    save_config_yaml,
     save_pair,
     unsaved_values,
 )
@@ -164,19 +163,6 @@ def test_the_formatted_pair_holds_every_section_and_the_types_once(path):
     )
 
 
-def test_saving_does_not_change_the_config(path):
-    cfg = tree()
-    save_config(cfg, path, save_formatted=True)
-    assert cfg == tree()
-
-
-def test_a_type_that_differs_from_the_create_config_stays_in_main(path):
-    save_config_formatted(tree(), path, create_cfg={"policy": {"type": "dqn"}, "collector": {"type": "episode"}})
-    main, create = read_config(path)
-    assert main.policy.collect.collector.type == "sample"
-    assert create == {"policy": {"type": "dqn"}, "collector": {"type": "episode"}}
-
-
 def test_several_buffers_keep_their_types_by_name(path):
     cfg = EasyDict(
         exp_name="x",
@@ -193,14 +179,6 @@ def test_several_buffers_keep_their_types_by_name(path):
     assert main.policy.other.replay_buffer == cfg.policy.other.replay_buffer
 
 
-@pytest.mark.parametrize("missing", ["exp_name", "policy"])
-def test_formatted_needs_a_compiled_config(path, missing):
-    cfg = tree()
-    cfg.pop(missing)
-    with pytest.raises(ValueError, match=f"the config has no key '{missing}'"):
-        save_config_formatted(cfg, path)
-
-
 def test_save_config_writes_the_formatted_file_beside_it_on_demand(tmp_path, path):
     save_config(tree(), path)
     written = ["total_config.json", "total_config.py"]
@@ -213,17 +191,6 @@ def test_save_config_writes_yaml(tmp_path):
     path = str(tmp_path / "c.yaml")
     save_config(EasyDict(a=(1, 2), b=INF, c=np.float32(0.5), g={"e": nn.Tanh()}, f=np.arange(2)), path, "yaml")
     assert read_config_yaml(path) == {"a": [1, 2], "b": INF, "c": 0.5, "g": {"e": "Tanh()"}, "f": [0, 1]}
-
-
-def test_yaml_keeps_key_order_and_sets_become_lists(tmp_path):
-    path = str(tmp_path / "c.yaml")
-    save_config_yaml({"z": {2, 1}, "a": "ä"}, path)
-    assert open_text(path) == "z:\n- 1\n- 2\na: ä\n"
-
-
-def open_text(path):
-    with open(path, encoding="utf-8") as f:
-        return f.read()
 
 
 def test_save_config_refuses_other_types(path):

@@ -92,18 +92,6 @@ class CartPoleEnv(ClassicEnv):
     _action_space = spaces.Discrete(2)
 
 
-@ENV_REGISTRY.register("acrobot")
-class AcroBotEnv(ClassicEnv):
-    _observation_space = spaces.Box(-np.inf, np.inf, (6,), np.float32)
-    _action_space = spaces.Discrete(3)
-
-
-@ENV_REGISTRY.register("mountain_car")
-class MountainCarEnv(ClassicEnv):
-    _observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    _action_space = spaces.Discrete(3)
-
-
 @ENV_REGISTRY.register("pendulum")
 class PendulumEnv(ClassicEnv):
     """Takes a torque in [-2, 2], with `act_scale` a number in [-1, 1], without `continuous` one of 11 numbers."""
@@ -612,37 +600,6 @@ CONFIGS = {
             eval=_evaluated(100),
             other=_other(),
         ),
-    ),
-    "acrobot_dqn": _pair(
-        "acrobot_dqn",
-        "acrobot",
-        dict(
-            collector_env_num=8,
-            evaluator_env_num=8,
-            n_evaluator_episode=8,
-            stop_value=-60,
-            replay_path="acrobot_dqn_seed0/video",
-        ),
-        "dqn",
-        dict(
-            cuda=True,
-            discount_factor=0.99,
-            nstep=3,
-            model=dict(obs_shape=6, action_shape=3, encoder_hidden_size_list=[256, 256], dueling=True),
-            learn=dict(update_per_collect=10, batch_size=128, learning_rate=0.0001, target_update_freq=250),
-            collect=dict(n_sample=96),
-            eval=_evaluated(2000),
-            other=_other(100000, dict(type="linear", start=1.0, end=0.05, decay=250000)),
-        ),
-        env_manager=dict(type="subprocess"),
-        replay_buffer=DEQUE,
-    ),
-    "mtcar_rainbow": _pair(
-        "mtcar_rainbow",
-        "mountain_car",
-        dict(collector_env_num=8, evaluator_env_num=5, n_evaluator_episode=5, stop_value=195),
-        "rainbow",
-        _value_policy(learn=FREQ, priority=True, nstep=3, model=dict(DISTRIBUTED, obs_shape=2, action_shape=3)),
     ),
     "pendulum_ddpg": pendulum("ddpg", "ddpg", _deterministic(False, 1, False), 8),
     "pendulum_td3": pendulum("td3", "td3", _deterministic(True, 2, True), 8),

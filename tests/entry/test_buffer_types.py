@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from ding.entry.serial_entry import run_serial
 from ding.worker import ElasticReplayBuffer, EpisodeReplayBuffer
 from tests.entry.fakes import pair
@@ -34,8 +32,3 @@ def test_an_episode_buffer_is_one_of_transitions_with_a_collector_of_samples():
     run = run_serial(configs("episode"), max_train_iter=6)
     assert type(run.buffer) is EpisodeReplayBuffer and run.learner.train_iter == 6
     assert "should be an episode, a list of transitions" in Path("exp/log/buffer/buffer_logger.txt").read_text()
-
-
-def test_a_sequence_buffer_needs_an_entry_that_asks_for_windows():
-    with pytest.raises(TypeError, match="cur_learner_iter"):
-        run_serial(configs("sequence"), max_train_iter=6)

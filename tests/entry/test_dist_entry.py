@@ -1,7 +1,5 @@
 """Roles that are started one by one: here all in one process, each as if it were alone in its own."""
 
-import contextlib
-import doctest
 import logging
 import os
 import sys
@@ -10,8 +8,8 @@ import threading
 import pytest
 import torch
 
-from ding.entry import dist_config, dist_entry
-from ding.entry.dist_config import DistWorker, Presence, check_dist, port_from, seed_at
+from ding.entry import dist_entry
+from ding.entry.dist_config import port_from
 from ding.entry.dist_entry import (
     dist_launch_collector,
     dist_launch_coordinator,
@@ -100,15 +98,6 @@ def test_what_fails_in_a_worker_is_raised_where_the_coordinator_is_waited_for():
         worker.close()
 
 
-def test_a_coordinator_whose_run_is_not_over_says_so():
-    path = prepare_free()
-    workers = workers_of(path)
-    with dist_launch_coordinator(path, seed=7) as coordinator:
-        assert coordinator.wait(0.0) is False
-    for worker in workers:
-        worker.close()
-
-
 # The end of a worker.
 
 
@@ -123,100 +112,6 @@ def test_a_worker_to_which_no_coordinator_comes_says_so_in_the_end():
     path = prepare_free({"dist": {"coordinator_wait_s": 0}})
     with dist_launch_learner(path) as learner, pytest.raises(TimeoutError, match="no coordinator has come to learner0"):
         learner.wait()
-
-
-def test_closing_a_worker_ends_the_wait():
-    learner = dist_launch_learner(prepare_free())
-    connector = connect(learner)
-    waiting = threading.Thread(target=learner.wait)
-    waiting.start()
-    learner.close()
-    waiting.join(10)
-    assert not waiting.is_alive()
-    connector.close()
-
-
-class Script(contextlib.nullcontext):
-    """A condition for one thread, with a clock. Each wait takes its time, then the next thing happens."""
-
-    def __init__(self, events):
-        super().__init__()
-        self.events, self.now = events, 0.0
-
-    def notify_all(self):
-        pass
-
-    def wait(self, timeout):
-        self.now += timeout
-        if self.events:
-            self.events.pop(0)()
-
-
-def test_a_coordinator_that_comes_back_in_time_keeps_the_worker(monkeypatch):
-    presence = Presence()
-    script = Script([presence.came, presence.left, presence.came, presence.left])
-    presence._changed = script
-    monkeypatch.setattr(dist_config, "monotonic", lambda: script.now)
-    assert presence.wait_until_gone(wait_s=7, lost_s=3)
-    assert script.events == [] and script.now == 4 * dist_config._TICK_S + 3
-
-
-def test_a_coordinator_that_never_comes_is_waited_for_so_long(monkeypatch):
-    presence = Presence()
-    script = presence._changed = Script([])
-    monkeypatch.setattr(dist_config, "monotonic", lambda: script.now)
-    assert not presence.wait_until_gone(wait_s=7, lost_s=3)
-    assert script.now == 7
-
-
-def test_the_example_of_a_presence_runs():
-    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
-    [example] = finder.find(Presence, "Presence", globs={"Presence": Presence}, module=False)[:1]
-    assert runner.run(example) == (0, 4)
-
-
-class PlainWorker:
-    """A worker as others write them, which does not say that its coordinator has gone."""
-
-    made = []
-
-    def __init__(self, cfg):
-        self.cfg, self.log = cfg, []
-        PlainWorker.made.append(self)
-
-    def start(self):
-        self.log.append("start")
-        if self.cfg.get("fail"):
-            raise OSError("the port is taken")
-
-    def close(self):
-        self.log.append("close")
-
-
-def test_a_worker_that_does_not_know_its_coordinator_stays_until_it_is_closed():
-    worker = DistWorker("learner0", PlainWorker, {}, check_dist({"coordinator_wait_s": 0, "coordinator_lost_s": 0}))
-    waiting = threading.Thread(target=worker.wait)
-    waiting.start()
-    assert waiting.is_alive() and worker.port is None
-    worker.close()
-    waiting.join(10)
-    assert not waiting.is_alive()
-
-
-def test_a_worker_that_cannot_start_is_closed():
-    with pytest.raises(OSError, match="the port is taken"):
-        DistWorker("learner0", PlainWorker, {"fail": True}, check_dist({}))
-    assert PlainWorker.made[-1].log == ["start", "close"]
-
-
-def test_what_a_program_leaves_open_is_closed_at_its_end(monkeypatch):
-    at_exit = []
-    monkeypatch.setattr(dist_config.atexit, "register", at_exit.append)
-    monkeypatch.setattr(dist_config.atexit, "unregister", at_exit.remove)
-    worker = DistWorker("learner0", PlainWorker, {}, check_dist({}))
-    [close] = at_exit
-    close()
-    assert worker.worker.log == ["start", "close"] and at_exit == []
 
 
 # Where roles listen.
@@ -307,33 +202,10 @@ def test_collectors_that_are_given_the_same_seed_make_seeds_of_their_own_of_it()
     assert seeds(path, 7) == (own, drawn) and seeds(path, 8)[0] != own
 
 
-def test_collectors_that_start_from_one_section_make_seeds_of_their_own_by_where_they_are(monkeypatch):
-    monkeypatch.setenv("DING_TOKEN", "t" * 32)
-    path = prepare(platform="k8s")
-
-    def seed(pod):
-        monkeypatch.setattr("socket.gethostname", lambda: pod)
-        with dist_launch_collector(path, collector_port=free_ports(1)[0]) as worker:
-            return worker.port, worker.worker._cfg.seed
-
-    (port, first), (other_port, other) = seed("job-collector-0"), seed("job-collector-1")
-    assert first == seed_at(0, f"job-collector-0:{port}") != other == seed_at(0, f"job-collector-1:{other_port}")
-
-
-def test_a_worker_lowers_its_share_of_busy_cores(monkeypatch):
-    asked = []
-    monkeypatch.setattr(os, "nice", asked.append)
-    be_worker({"nice": 3}, 0)
-    assert asked == [3]
-
-
 @pytest.mark.parametrize("is_quiet", [True, False])
 def test_servers_log_errors_only_where_that_is_asked_for(is_quiet):
     logging.getLogger("werkzeug").setLevel(logging.INFO)
     with dist_launch_learner(prepare_free(), disable_flask_log=is_quiet):
-        assert logging.getLogger("werkzeug").level == (logging.ERROR if is_quiet else logging.INFO)
-    dist_entry.read_coordinator_config(prepare_free(), disable_flask_log=is_quiet)
-    with dist_launch_learner_aggregator(None, 0, "127.0.0.1", free_ports(2)[0], disable_flask_log=is_quiet):
         assert logging.getLogger("werkzeug").level == (logging.ERROR if is_quiet else logging.INFO)
 
 

@@ -101,22 +101,6 @@ def changing_pair():
     return main, create
 
 
-def test_items_that_are_no_samples_end_the_run_at_the_first_round(monkeypatch):
-    rounds = []
-
-    def as_tuples(samples):
-        rounds.append(len(samples))
-        return [tuple(sample.items()) for sample in samples]
-
-    monkeypatch.setattr(Changing, "change", staticmethod(as_tuples))
-    with pytest.raises(
-        RuntimeError,
-        match=r"replay buffer \(AdvancedReplayBuffer\) accepts none .* 8 item\(s\) of type tuple, .*get_train_sample",
-    ):
-        run_serial(changing_pair())
-    assert rounds == [8]
-
-
 @pytest.mark.differs(
     "collects forever if the buffer takes nothing of what is collected",
     "raises an error, at the latest after 100 rounds",
@@ -129,18 +113,3 @@ def test_rounds_that_bring_nothing_end_the_run(monkeypatch):
     ):
         run_serial(changing_pair())
     assert rounds == [8] * 100
-
-
-def test_rounds_that_bring_nothing_now_and_then_or_while_training_goes_on_are_no_error(monkeypatch):
-    rounds = []
-
-    def now_and_then(samples):
-        rounds.append(len(samples))
-        return samples if len(rounds) in (100, 200) else []
-
-    monkeypatch.setattr(Changing, "change", staticmethod(now_and_then))
-    main, create = changing_pair()
-    main.policy.learn.batch_size = 16  # trains from the 200th round on
-    main.policy.eval.evaluator.eval_freq = 10**6
-    run = run_serial((main, create), max_train_iter=360)
-    assert len(rounds) == 200 + 119 and run.learner.train_iter == 360

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
-from tensorboardX import SummaryWriter
 
 from ding.config import compile_config, read_config
 from ding.entry import (
@@ -27,33 +26,14 @@ from ding.entry import (
     serial_pipeline_onpolicy,
     serial_pipeline_sqil,
 )
-from ding.envs import BaseEnvManager, BaseEnvTimestep
-from ding.model import C51DQN, DQN, FQF, VAC, ContinuousQAC, RainbowDQN
-from ding.model.template import QACDIST
+from ding.envs import BaseEnvTimestep
 from ding.policy import (
-    C51Policy,
-    D4PGPolicy,
-    DDPGPolicy,
-    DQNPolicy,
-    FQFPolicy,
-    PPOOffPolicy,
-    PPOPolicy,
-    RainbowDQNPolicy,
     create_policy,
 )
-from ding.rl_utils import get_epsilon_greedy_fn
-from ding.utils import DDPContext, set_pkg_seed
+from ding.utils import DDPContext
 from ding.utils.registry_factory import POLICY_REGISTRY
-from ding.worker import (
-    AdvancedReplayBuffer,
-    BaseLearner,
-    DequeBufferWrapper,
-    InteractionSerialEvaluator,
-    NaiveReplayBuffer,
-    SampleSerialCollector,
-)
 from tests.benchmarks.learning_tasks import ppg_offpolicy
-from tests.entry.example_configs import CONFIGS, CartPoleEnv, PendulumEnv, configs
+from tests.entry.example_configs import CONFIGS, configs
 
 KINDS = {torch.float32: "f", torch.float64: "d", torch.int64: "i", torch.bool: "b"}
 BUFFERED = "replay_unique_id:s replay_buffer_idx:i priority:f staleness:i use:i IS:f"
@@ -116,7 +96,6 @@ def sequence(length, state=""):
 
 
 FACTS = {
-    "acrobot_dqn": Facts("logit:f3 action:i1", step(6, "i1"), NSTEP, Q, Q_STATE, 128, False),
     "cartpole_a2c": Facts(VALUED, step(4, "i1", "value:f1"), "adv:f1", A2C, PLAIN_STATE, 80, False),
     "cartpole_acer": Facts(
         "logit:f2 action:i1",
@@ -201,9 +180,6 @@ FACTS = {
         "",
         "[histogram]action_distribution q_loss alpha_loss entropy alpha q_value",
         "model optimizer_alpha optimizer_q",
-    ),
-    "mtcar_rainbow": Facts(
-        "logit:f3 distribution:f3x51 action:i1", step(2, "i1"), NSTEP, "cur_lr total_loss priority", Q_STATE
     ),
     "pendulum_a2c": Facts(
         f"{GAUSSIAN} value:f1 action:f1", step(3, "f1", "value:f1"), "adv:f1", A2C, PLAIN_STATE, 200, False
@@ -572,67 +548,3 @@ def test_the_parallel_config_trains(tmp_path):
     )
     parallel_pipeline((main, create, system), seed=0, max_train_iter=1, max_seconds=60)
     assert (tmp_path / "cartpole_dqn_parallel" / "result.pkl").exists()
-
-
-# --- main programs that build their workers by hand ---
-
-PROGRAMS = {
-    "cartpole_dqn": (DQNPolicy, DQN, DequeBufferWrapper),
-    "cartpole_c51": (C51Policy, C51DQN, AdvancedReplayBuffer),
-    "cartpole_fqf": (FQFPolicy, FQF, AdvancedReplayBuffer),
-    "cartpole_rainbow": (RainbowDQNPolicy, RainbowDQN, AdvancedReplayBuffer),
-    "cartpole_ppo": (PPOPolicy, VAC, None),
-    "cartpole_ppo_offpolicy": (PPOOffPolicy, VAC, AdvancedReplayBuffer),
-    "pendulum_ddpg": (DDPGPolicy, ContinuousQAC, NaiveReplayBuffer),
-    "pendulum_d4pg": (D4PGPolicy, QACDIST, AdvancedReplayBuffer),
-}
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_main_program_builds_its_workers_and_trains(name, tmp_path):
-    policy_cls, model_cls, buffer_cls = PROGRAMS[name]
-    classes = [BaseEnvManager, policy_cls, BaseLearner, SampleSerialCollector, InteractionSerialEvaluator]
-    cfg = compile_config(configs(name)[0], *classes, *([buffer_cls] if buffer_cls else []), save_cfg=True)
-    env_cls = PendulumEnv if name.startswith("pendulum") else CartPoleEnv
-    collector_env, evaluator_env = (
-        BaseEnvManager(env_fn=[lambda: env_cls(cfg.env) for _ in range(number)], cfg=cfg.env.manager)
-        for number in (cfg.env.collector_env_num, cfg.env.evaluator_env_num)
-    )
-    collector_env.seed(0)
-    evaluator_env.seed(0, dynamic_seed=False)
-    set_pkg_seed(0, use_cuda=cfg.policy.cuda)
-    policy = policy_cls(cfg.policy, model=model_cls(**cfg.policy.model))
-    tb_logger = SummaryWriter(f"./{cfg.exp_name}/log/serial")
-    common = {"exp_name": cfg.exp_name}
-    learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, **common)
-    collector = SampleSerialCollector(
-        cfg.policy.collect.collector, collector_env, policy.collect_mode, tb_logger, **common
-    )
-    evaluator = InteractionSerialEvaluator(
-        cfg.policy.eval.evaluator, evaluator_env, policy.eval_mode, tb_logger, **common
-    )
-    buffer = buffer_cls(cfg.policy.other.replay_buffer, tb_logger, **common) if buffer_cls else None
-    eps_cfg = cfg.policy.get("other", {}).get("eps")
-    policy_kwargs = None
-    if eps_cfg:
-        epsilon_greedy = get_epsilon_greedy_fn(eps_cfg.start, eps_cfg.end, eps_cfg.decay, eps_cfg.type)
-        policy_kwargs = {"eps": epsilon_greedy(collector.envstep)}
-    learner.call_hook("before_run")
-    assert evaluator.should_eval(learner.train_iter)
-    stop, info = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
-    assert not stop and len(info["eval_episode_return"]) == cfg.env.n_evaluator_episode
-    while learner.train_iter == 0:
-        new_data = collector.collect(train_iter=learner.train_iter, policy_kwargs=policy_kwargs)
-        if buffer is None:
-            learner.train(new_data, collector.envstep)
-            continue
-        buffer.push(new_data, cur_collector_envstep=collector.envstep)
-        train_data = buffer.sample(learner.policy.get_attribute("batch_size"), learner.train_iter)
-        if train_data is not None:
-            learner.train(train_data, collector.envstep)
-            if learner.policy.get_attribute("priority"):
-                buffer.update(learner.priority_info)
-    learner.call_hook("after_run")
-    assert (tmp_path / cfg.exp_name / "ckpt" / f"iteration_{learner.train_iter}.pth.tar").exists()
-    for part in (learner, collector, evaluator, *([buffer] if buffer else []), tb_logger):
-        part.close()

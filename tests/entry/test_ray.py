@@ -17,7 +17,6 @@ import ray
 
 from ding.entry import parallel_pipeline
 from ding.entry.parallel_run import run_parallel
-from ding.entry.worker_process import WorkerDied
 from ding.utils.config_helper import ConfigError
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.ray_settings import ray_section
@@ -212,14 +211,6 @@ def test_a_ray_that_runs_is_used_and_stays(cluster):
 
 
 @pytest.mark.slow
-def test_a_collector_in_an_actor_may_have_envs_in_processes_of_their_own(cluster):
-    main, create, system = triple("ray")
-    create.env_manager.type = "subprocess"
-    outcome = run_parallel((main, create, system), seed=0, max_train_iter=10, max_seconds=DEADLINE_S)
-    assert outcome.progress.train_iter == 10
-
-
-@pytest.mark.slow
 def test_workers_that_do_not_fit_into_the_cluster_are_told_of_with_what_there_is(cluster):
     system = {"ray": {"collector": {"resources": {"moon": 1}}, "start_timeout_s": 15}}
     message = r"collector0, collector1 could not be started within 15 s: wanted are .*'moon': 1.*the cluster has .*CPU"
@@ -272,17 +263,3 @@ def test_a_run_goes_on_when_the_actor_of_its_samples_is_killed(train):
 
     run, outcome = train(damage, long_episodes(comm="ray"))
     assert not isinstance(outcome, Exception) and not any(run.gone.values())
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_again_and_again_ends_the_run(train):
-    def damage(run):
-        run.wait_for(lambda: len(run.learnt) > 20)
-        for time in range(2):
-            run.wait_for(lambda time=time: len(run.back["collector0"]) == time)
-            os.kill(run.workers.pids()["collector0"], signal.SIGKILL)
-
-    configs = long_episodes(comm="ray", system={"coordinator": {"max_restarts": 1}})
-    run, error = train(damage, configs)
-    assert isinstance(error, WorkerDied) and "collector0" in str(error)
-    assert run.coordinator.supervisor.restarts == {"collector0": 1}

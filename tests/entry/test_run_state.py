@@ -17,21 +17,16 @@ from easydict import EasyDict
 from ding.entry import serial_pipeline_sqil
 from ding.entry.cli import cli
 from ding.entry.cli_commands import show_states
-from ding.entry.run_state import gather_states, restore_states, set_aside
 from ding.entry.serial_entry import run_serial
 from ding.policy.command_mode_policy_instance import DQNCommandModePolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.log_helper import DistributedWriter
 from ding.utils.registry_factory import POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
-from ding.utils.state_folder import StateError, StateFolder, flat_config
+from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
-from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.learner_hook import LearnerHook, hook_mapping
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
 from tests.entry.test_application_entry import always
-from tests.same_state import through_bytes
-from tests.utils.test_log_helper import events
 
 
 def configs(run_state: Any = None, **changes: Any) -> Any:
@@ -88,29 +83,10 @@ def test_a_collector_of_ones_own_goes_on_with_its_attributes(caplog: pytest.LogC
 # when
 
 
-def test_a_part_of_a_loop_of_ones_own_may_return_anything_when_it_is_restored() -> None:
-    parts, others = ({"net": torch.nn.Linear(2, 2), "own": Told()} for _ in range(2))
-    assert restore_states(others, gather_states(parts)[0]) == ["own: a reason"]
-    assert torch.equal(parts["net"].weight, others["net"].weight)
-
-
-class Told:
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> list[str]:
-        return ["a reason"]
-
-
 @pytest.mark.guarantees("resume")
 def test_a_run_saves_a_state_at_its_end_and_every_so_many_iterations() -> None:
     run(run_state={"every_iter": 5, "keep": 9})
     assert told() == [("interval", 6), ("end", 12)]
-
-
-def test_so_many_states_are_kept() -> None:
-    run(run_state={"every_iter": 1, "keep": 3}, iterations=18)
-    assert told() == [("interval", 12), ("interval", 15), ("end", 18)]
 
 
 def test_states_come_by_the_clock_too() -> None:
@@ -123,17 +99,10 @@ def test_a_run_without_states_has_none() -> None:
     assert not os.path.exists("exp/run_state")
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"every_iter": -1}, "every_iter"),
-        ({"keep": 0}, "keep"),
-        (3, "run_state = 3 is not allowed"),
-    ],
-)
-def test_a_wrong_section_is_refused(section: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        run(run_state=section)
+def test_a_wrong_section_is_refused() -> None:
+    for section in ({"every_iter": -1}, {"keep": 0}, 3):
+        with pytest.raises(ConfigError, match="is not allowed"):
+            run(run_state=section)
 
 
 @pytest.mark.guarantees("signals")
@@ -165,16 +134,6 @@ def test_a_second_signal_leaves_at_once() -> None:
     with pytest.raises(SystemExit):
         run(collector={"on_step": on_step}, iterations=99)
     assert told() == [] and max(env.life for env in TinyEnv.made) == 10
-
-
-def test_after_an_exception_the_state_of_before_stays() -> None:
-    def on_step(env: TinyEnv) -> None:
-        if env.life == 25:
-            raise ZeroDivisionError("in the env")
-
-    with pytest.raises(RuntimeError, match="in the env"):
-        run(collector={"on_step": on_step}, iterations=99, run_state={"every_iter": 5})
-    assert told() == [("interval", 6), ("interval", 12)]
 
 
 def test_a_state_that_cannot_be_written_does_not_end_the_run(
@@ -214,12 +173,6 @@ def test_the_key_resume_training_goes_on_too() -> None:
     assert os.listdir() == ["exp"]
 
 
-def test_a_folder_whose_name_ends_with_a_slash_is_set_aside_too() -> None:
-    run(run_state=False)
-    aside = set_aside("exp/")
-    assert aside.startswith("exp_") and os.listdir() == [aside]
-
-
 @pytest.mark.differs(
     "begins at iteration 0 over the old files if `resume_training` finds no checkpoint",
     "resumes from the newest state, or sets the old files aside",
@@ -229,7 +182,7 @@ def test_without_a_state_a_run_begins_anew_and_sets_aside_what_was_there(caplog:
     with caplog.at_level(logging.WARNING, "ding"):
         run(resume=True, iterations=3)
     (aside,) = set(os.listdir()) - {"exp"}
-    assert f"no state to resume from, so the run starts afresh; the former folder is renamed to {aside}" in caplog.text
+    assert f"renamed to {aside}" in caplog.text
     assert len(Path("exp/eval.jsonl").read_text().splitlines()) == 1
     assert len(Path(aside, "eval.jsonl").read_text().splitlines()) == 2
 
@@ -242,7 +195,7 @@ def test_a_folder_in_which_another_process_runs_is_refused(tmp_path: Path) -> No
             status.append(play(resume_in_vain, tmp_path))
 
     def resume_in_vain(_: bool) -> None:
-        with pytest.raises(StateError, match="another process uses exp .*end it first, or choose another exp_name"):
+        with pytest.raises(StateError, match="another process uses exp"):
             run(resume=True)
 
     run(collector={"on_step": on_step})
@@ -252,50 +205,19 @@ def test_a_folder_in_which_another_process_runs_is_refused(tmp_path: Path) -> No
 
 def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding.entry.run_state.get_world_size", lambda: 2)
-    with pytest.raises(ConfigError, match="the state of several ranks is not saved; load a checkpoint with"):
+    with pytest.raises(ConfigError, match="several ranks"):
         run(resume=True)
     assert os.listdir() == []
-
-
-def test_sets_in_a_config_have_no_order() -> None:
-    one, other = ({"tags": set(tags)} for tags in (range(0, 80, 8), range(72, -8, -8)))
-    assert list(one["tags"]) != list(other["tags"]) and flat_config(one) == flat_config(other)
-
-
-def test_what_is_no_run_stays_in_the_folder() -> None:
-    os.makedirs("exp")
-    Path("exp/notes").write_text("mine")
-    run(resume=True, iterations=3)
-    assert os.listdir() == ["exp"] and Path("exp/notes").exists()
 
 
 def test_a_state_of_another_config_is_refused_with_the_keys_that_differ() -> None:
     run()
     before = Path("exp/total_config.py").read_text()
-    with pytest.raises(ConfigError) as e:
+    with pytest.raises(ConfigError, match="n_sample: 8 then, 4 now; policy.learn.batch_size: 4 then, 8 now"):
         run(resume=True, learn={"update_per_collect": 3, "batch_size": 8}, collect={"n_sample": 4})
-    message = "policy.collect.n_sample: 8 then, 4 now; policy.learn.batch_size: 4 then, 8 now; make them equal"
-    assert message in str(e.value)
     with pytest.raises(ConfigError, match="seed: 0 then, 1 now"):
         run_serial(configs(), seed=1, env_setting=setting(), resume=True)
     assert Path("exp/total_config.py").read_text() == before and os.listdir() == ["exp"]
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_key_that_was_added_since_is_refused(which: int) -> None:
-    run()
-    changed = configs()
-    changed[which].env.mine = 3
-    with pytest.raises(ConfigError, match="another config: env.mine: missing then, 3 now; make them equal"):
-        run_serial(changed, env_setting=setting(), max_train_iter=14, resume=True)
-
-
-def test_damaged_states_are_an_error() -> None:
-    run(run_state={"keep": 1})
-    (path,) = Path("exp/run_state").glob("state_*")
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(StateError, match="no state in .* can be read"):
-        run(resume=True)
 
 
 def test_a_state_that_lacks_a_part_of_this_pipeline_is_refused() -> None:
@@ -303,15 +225,6 @@ def test_a_state_that_lacks_a_part_of_this_pipeline_is_refused() -> None:
     run_serial(pair, env_setting=setting(), max_train_iter=6)
     with pytest.raises(StateError, match="lacks expert, .*expert_env; call the pipeline"):
         serial_pipeline_sqil(pair, pair, 0, setting(), None, always(1), max_train_iter=12, resume=True)
-
-
-def test_a_state_of_another_pipeline_is_refused() -> None:
-    run()
-    state, about = StateFolder("exp/run_state").read() or pytest.fail("no state")
-    state["parts"]["expert"] = {}
-    StateFolder("exp/run_state").write(state, about)
-    with pytest.raises(StateError, match="has expert, which this run does not have"):
-        run(resume=True)
 
 
 @pytest.mark.guarantees("resume")
@@ -388,30 +301,17 @@ def test_what_a_users_policy_and_hook_do_not_save_is_told_once_in_a_line_each(
     if kind == "declaring":
         assert (lines, count) == ([], (12, 12))
         return
-    told = "exp: the run does not resume exactly: {} does not save {}; name what its state is in _saved = (...)"
-    expected = [told.format("policy: NotingDQN", "_losses"), told.format("learner: NotingHook", "calls")]
-    assert (lines, count) == (2 * expected, (6, 6))  # once when it is saved, and once when the run resumes
+    assert count == (6, 6) and len(lines) == 4  # once when it is saved, and once when the run resumes
+    assert "NotingDQN does not save _losses" in lines[0] and "NotingHook does not save calls" in lines[1]
 
 
-IN_ANY_ORDER = "it serves envs in the order in which they answer, so even undisturbed runs differ"
-
-
-@pytest.mark.parametrize(
-    ("manager", "exact", "why"),
-    [
-        ("base", "yes", []),
-        ("subprocess", "yes", []),
-        ("async_subprocess", "no", [f"Not exact: collector_env: {IN_ANY_ORDER}"]),
-    ],
-)
-def test_a_run_whose_envs_are_served_in_any_order_is_shown_as_not_exact(
-    manager: str, exact: str, why: list[str]
-) -> None:
+@pytest.mark.parametrize(("manager", "exact"), [("subprocess", "yes"), ("async_subprocess", "no")])
+def test_a_run_whose_envs_are_served_in_any_order_is_shown_as_not_exact(manager: str, exact: str) -> None:
     pair_ = configs()
     pair_[1].env_manager.type = manager
     run_serial(pair_, env_setting=setting(), max_train_iter=6)
     rows, notes = show_states("exp")
-    assert (rows[-1][-1], notes[1:]) == (exact, why)
+    assert (rows[-1][-1], len(notes) > 1) == (exact, exact == "no")
 
 
 def test_the_command_shows_states_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,25 +336,6 @@ def test_the_command_shows_states_and_goes_on(monkeypatch: pytest.MonkeyPatch) -
 # parts
 
 
-def test_entries_for_tensorboard_after_a_state_are_cut_off(tmp_path: Path) -> None:
-    def write(writer: DistributedWriter, steps: range) -> None:
-        for step in steps:
-            writer.add_scalar("loss", step / 2, step)
-            writer.add_scalars("several", {"a": step}, step)
-
-    with DistributedWriter(str(tmp_path / "log")) as one:
-        write(one, range(3))
-        state = one.state_dict()
-        write(one, range(3, 9))
-    with DistributedWriter(str(tmp_path / "log")) as other:
-        other.load_state_dict(through_bytes(state))
-        write(other, range(3, 5))
-    assert [event for event in events(tmp_path / "log") if event[0] == "loss"] == [
-        ("loss", step, step / 2) for step in range(5)
-    ]
-    assert sorted(event[1] for event in events(tmp_path / "log") if event[0] == "several") == list(range(5))
-
-
 @pytest.mark.guarantees("resume")
 def test_a_run_that_goes_on_has_each_row_of_its_metrics_once() -> None:
     log = {"learner": {"hook": {"log_show_after_iter": 3}}}
@@ -466,35 +347,6 @@ def test_a_run_that_goes_on_has_each_row_of_its_metrics_once() -> None:
     assert [row["train_iter"] for row in found["evaluator.csv"]] == ["0", "6"]
     workers = [row["worker"] for row in found["metrics.jsonl"]]
     assert workers.count("learner") == 4 and workers.count("evaluator") == 2
-
-
-def test_sinks_may_change_when_a_run_goes_on() -> None:
-    run(iterations=6)
-    main, create = configs()
-    main.logger = {"sinks": []}
-    run_serial((main, create), env_setting=setting(), max_train_iter=12, resume=True)
-    assert [row["train_iter"] for row in metrics(Path("exp"))["evaluator.csv"]] == ["0", "6"]
-
-
-def test_a_wrong_choice_of_sinks_ends_a_run_before_it_has_a_folder() -> None:
-    main, create = configs()
-    main.logger = {"sinks": ["tensorbord"]}
-    with pytest.raises(ConfigError, match="unknown sink 'tensorbord'; did you mean 'tensorboard'"):
-        run_serial((main, create), env_setting=setting(), max_train_iter=12)
-    assert os.listdir() == []
-
-
-def test_a_hook_that_stops_the_learner_within_a_round_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    train = BaseLearner.train
-
-    def stopping(self: BaseLearner, *args: Any, **kwargs: Any) -> Any:
-        if self.train_iter == 6:
-            self.stop()
-        return train(self, *args, **kwargs)
-
-    monkeypatch.setattr(BaseLearner, "train", stopping)
-    done = run(iterations=20, learn={"update_per_collect": 5})
-    assert done.states.inexact == ["learner.stop() ended the run in the middle of a round"]
 
 
 @pytest.mark.parametrize(

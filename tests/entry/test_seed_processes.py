@@ -37,8 +37,6 @@ def ding(*words):
         (["--seed", "0", "2", "1"], {0: "own_seed0", 2: "own_seed2", 1: "own_seed1"}),
         (["-s", "3", "-s", "5", "4"], {3: "own_seed3", 5: "own_seed5", 4: "own_seed4"}),
         (["--seed", "1", "2", "--exp-name", "mine"], {1: "mine_seed1", 2: "mine_seed2"}),
-        (["--seed", "1", "2", "--exp-name", "mine/"], {1: "mine_seed1", 2: "mine_seed2"}),
-        (["--seed", "1", "2", "--set", "exp_name=set"], {1: "set_seed1", 2: "set_seed2"}),
         (["--seed", "7"], {7: None}),
         (["--seed", "7", "--exp-name", "mine"], {7: "mine"}),
     ],
@@ -71,16 +69,6 @@ def test_seeds_that_fail_are_named_and_leave_the_others_alone(monkeypatch):
     result = ding("dqn", "CartPole-v1", "--env-step", "16", "--seed", "0", "1", "2", "--jobs", "2")
     assert result.exit_code == 1 and "seed 1 | no luck" in result.output
     assert result.output.splitlines()[-1] == "Error: of the seeds [0, 1, 2], [1] have failed; their output is above"
-
-
-def test_the_options_of_a_training_are_handed_on():
-    options = {"train_iter": 3, "resume": True, "strict_config": False, "recipe": None, "stop_value": 1.5}
-    assert list(cli_modes._flags(options)) == [
-        "--train-iter=3",
-        "--resume",
-        "--no-strict-config",
-        "--stop-value=1.5",
-    ]
 
 
 @pytest.mark.guarantees("signals")

@@ -7,7 +7,6 @@ import torch
 
 from ding.entry import Training, eval, load_policy, serial_entry_offline, serial_pipeline_bc, serial_pipeline_offline
 from ding.envs.env_manager.block import stacked
-from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import naive_save, npz_save
@@ -114,9 +113,7 @@ def test_real_valued_actions_are_no_choices():
     for row in demos:
         row["action"] = torch.tensor([0.5])
     naive_save(demos, "real.pkl")
-    with pytest.raises(
-        ConfigError, match=r"the data set has the action \[0.5\], but WatchedPolicy chooses among actions"
-    ):
+    with pytest.raises(ConfigError, match=r"action \[0.5\]"):
         serial_pipeline_bc(config(), 0, "real.pkl", max_iter=1, env_setting=setting())
 
 
@@ -138,19 +135,6 @@ def test_a_data_set_of_another_env_is_refused(changes, message):
         serial_pipeline_bc(config(), 0, "other.pkl", max_iter=1, env_setting=setting())
 
 
-def test_real_valued_actions_have_the_width_of_the_model():
-    main = {
-        "exp_name": "exp",
-        "env": {"env_id": "Pendulum-v1", "evaluator_env_num": 1, "n_evaluator_episode": 1},
-        "policy": {"learn": {"train_epoch": 1}, "collect": {"data_type": "npz", "data_path": "wide.npz"}},
-    }
-    create = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "td3_bc"}}
-    rows = {"obs": np.zeros((4, 3)), "next_obs": np.zeros((4, 3)), "reward": np.zeros(4), "done": np.zeros(4, bool)}
-    np.savez("wide.npz", **rows, action=np.zeros((4, 2)))
-    with pytest.raises(ConfigError, match=r"action of the shape \[2\]"):
-        serial_pipeline_offline((main, create), max_train_iter=1)
-
-
 def test_behaviour_cloning_needs_observations_and_actions_only():
     main, create = config()
     create.policy.type, main.policy.model = "bc", {"obs_shape": 3, "action_shape": 2}
@@ -163,20 +147,6 @@ def test_a_run_without_an_evaluation_is_evaluated_at_its_end():
         config(eval={"evaluator": {"eval_freq": 1000}}), env_setting=setting(), max_train_iter=2
     )
     assert [line["train_iter"] for line in evaluations()] == [2]
-
-
-def test_columns_of_a_file_reach_the_policy_as_columns(monkeypatch):
-    npz_save(demonstrations(), "demos")
-    main, create = config(epochs=1)
-    main.policy.collect.update(data_type="npz", data_path="demos_demos.npz")
-    create.policy.type = "dqn"
-    seen = []
-    forward = DQNPolicy._forward_learn
-    monkeypatch.setattr(
-        DQNPolicy, "_forward_learn", lambda self, data: (seen.append(data.table is not None), forward(self, data))[1]
-    )
-    serial_pipeline_offline((main, create), env_setting=setting())
-    assert seen == [True] * 3
 
 
 def test_statistics_of_the_observations_are_told_to_the_env():
@@ -247,14 +217,6 @@ def test_a_run_on_normalized_data_finds_its_shapes_and_is_used_like_any_other(tm
     with load_policy("exp") as trained:
         scaled_again = trained.normalization.scaled(stacked(list(obs))).data
     np.testing.assert_allclose(scaled_again, [row.tolist() for row in scaled.values()], rtol=1e-5)
-
-
-def test_an_env_that_lacks_the_statistics_says_so():
-    main, create = config()
-    main.env.env_id, create.env.type = "CartPole-v1", "gymnasium"
-    main.env.norm_obs = {"use_norm": True, "offline_stats": {"use_offline_stats": True}}
-    with pytest.raises(ConfigError, match="lacks mean and std"):
-        eval((main, create), model=DQN(4, 2))
 
 
 def test_ranks_share_the_batch_and_the_data(monkeypatch):

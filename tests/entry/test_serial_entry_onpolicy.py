@@ -94,23 +94,8 @@ def test_a_resumed_run_goes_on_with_counters_and_value_scale():
     assert counts == pytest.approx([4 * 8, 8 * 8], abs=1e-3)
 
 
-def test_collector_envs_choose_themselves_whether_episodes_have_new_seeds():
-    run_serial_onpolicy(pair(), seed=5, env_setting=setting(), max_train_iter=1)
-    seeds = {env.role: env.seeds[0] for env in TinyEnv.made if env.seeds}
-    assert seeds["collector"][1] is True  # the default of TinyEnv.seed
-    assert seeds["evaluator"][1] is False
-
-
-def test_random_collecting_is_left_out():
-    run = run_serial_onpolicy(pair(random_collect_size=100), env_setting=setting(), max_train_iter=1)
-    assert run.collector.envstep < 20
-
-
 def test_a_continuous_policy_is_refused_in_an_env_of_discrete_actions():
-    with pytest.raises(
-        ValueError,
-        match=r"PPOCommandModePolicy chooses real-valued .*Discrete\(2\); set policy.action_space = 'discrete'",
-    ):
+    with pytest.raises(ValueError, match="set policy.action_space = 'discrete'"):
         serial_pipeline_onpolicy(pair(action_space="continuous"), env_setting=setting())
 
 
@@ -134,9 +119,3 @@ def test_the_on_policy_pipeline_names_the_other_one():
     with pytest.raises(ConfigError, match="policy.on_policy = False: .* 'dqn' .*; call serial_pipeline, or set"):
         serial_pipeline_onpolicy(fakes.pair(), env_setting=setting())
     assert TinyEnv.made == []
-
-
-def test_a_policy_without_the_mark_and_without_updates_per_collection_passes_the_on_policy_pipeline():
-    main, create = pair(on_policy=False)
-    main.policy.learn.pop("update_per_collect")
-    assert run_serial_onpolicy((main, create), env_setting=setting(), max_train_iter=4).learner.train_iter == 4

@@ -2,18 +2,15 @@
 
 import os
 import queue
-import re
 import signal
 import threading
-from multiprocessing.connection import wait
 from types import SimpleNamespace
 
 import pytest
 from easydict import EasyDict
 
-from ding.entry.supervisor import CREATE, Backend, ProcessBackend, Supervisor, ThreadBackend
+from ding.entry.supervisor import Backend, ProcessBackend, Supervisor
 from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess
-from ding.worker.transport.transport import WorkerReleased
 from tests.entry.test_worker_process import serve
 
 PATIENCE_S = 120
@@ -161,58 +158,12 @@ def test_a_worker_that_hangs_is_killed_and_started_again(is_stopped, supervise):
     assert workers[0].pid != pid
 
 
-def test_the_reason_of_a_worker_that_was_killed_ends_the_run_with_it(supervise):
-    supervisor, run, workers = supervise(max_restarts=0)
-    assert supervisor.lost("collector", "c0", TimeoutError("its env hangs")) is True
-    error = run.expect("error")[1]
-    assert isinstance(error, WorkerDied) and error.exitcode == -signal.SIGKILL
-    assert str(error) == "c0 was killed: its env hangs"
-
-
-def test_a_loss_that_is_told_of_late_does_not_harm_the_next_life(supervise):
-    supervisor, run, workers = supervise()
-    kill(workers[0])
-    run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
-    pid = workers[0].pid
-    assert supervisor.lost("collector", "c0", WorkerReleased("its task is lost, too")) is True
-    supervisor.close()
-    kill(workers[1])  # what comes first is told of first
-    run.expect("gone", "collector", "c1")
-    assert (workers[0].pid, supervisor.restarts) == (pid, {"c0": 1})
-    os.kill(pid, 0)
-    assert run.told.empty()
-
-
 def test_unknown_workers_are_not_brought_back_and_nobody_is_after_the_end(supervise):
     supervisor, run, workers = supervise()
     assert supervisor.lost("collector", "c9", TimeoutError()) is False
     supervisor.close()
     assert supervisor.lost("collector", "c0", TimeoutError()) is False
     assert run.told.empty() and workers[0].is_alive()
-
-
-def test_a_worker_that_is_dead_already_may_be_lost_too(supervise):
-    supervisor, run, workers = supervise()
-    with supervisor._lock:  # it cannot take the news yet
-        descriptor = os.pidfd_open(workers[0].pid)
-        kill(workers[0])
-        assert wait([descriptor], PATIENCE_S)
-    os.close(descriptor)
-    assert supervisor.lost("collector", "c0", TimeoutError()) is True
-    run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
-
-
-def test_a_loss_of_a_worker_that_does_not_die_is_told_in_time(supervise, monkeypatch):
-    monkeypatch.setattr("ding.entry.supervisor._DEATH_S", 0.2)
-    supervisor, run, workers = supervise()
-    monkeypatch.setattr(workers[0], "kill", lambda: None)
-    for text in ("its env hangs", "it is silent"):  # reason and limit are those of the first
-        assert supervisor.lost("collector", "c0", TimeoutError(text)) is True
-    told = str(run.expect("error")[1])
-    assert told == "the process of c0 has not ended within 0.2 s of SIGKILL: its env hangs"
-    assert str(run.expect("gone", "collector", "c0")[3]) == told
-    kill(workers[1])  # the others are still watched over
-    run.expect("gone", "collector", "c1"), run.expect("back", "collector", "c1")
 
 
 def start_once(config, seed, start_event, close_event, report):
@@ -231,13 +182,6 @@ def test_a_worker_that_starts_again_but_never_takes_tasks_is_killed(supervise):
     assert supervisor.restarts == {"c0": 2}
 
 
-def test_a_supervisor_that_fails_says_so(supervise, monkeypatch):
-    supervisor, run, workers = supervise()
-    monkeypatch.setattr(WorkerProcess, "start_again", lambda worker: 1 / 0)
-    kill(workers[0])
-    assert isinstance(run.expect("error")[1], ZeroDivisionError)
-
-
 def test_who_dies_while_the_run_ends_is_told_of_and_not_started_again(supervise):
     supervisor, run, workers = supervise()
     supervisor.close()
@@ -246,10 +190,6 @@ def test_who_dies_while_the_run_ends_is_told_of_and_not_started_again(supervise)
     assert {run.expect("gone", "collector")[2] for _ in workers} == {"c0", "c1"}
     supervisor.end()
     assert run.told.empty() and supervisor.restarts == {}
-
-
-def test_a_supervisor_that_was_not_started_ends(make):
-    make()[0].end()
 
 
 def test_who_says_nothing_in_time_is_named(make):
@@ -305,22 +245,6 @@ def script():
     supervisor.end()
 
 
-def test_a_worker_that_reports_while_it_is_killed_is_not_taken_for_a_new_one(script, monkeypatch):
-    supervisor, run, backend = script
-    backend.start_s = 0.0
-    backend.report(Ended("c0", WorkerDied("c0", 1)))
-    backend.expect("start", "c0", 1)
-    run.expect("gone", "collector", "c0")
-    backend.expect("kill", "c0")
-    backend.start_s = PATIENCE_S
-    backend.report(Started("c0", 2))  # too late
-    backend.report(Ended("c0", None))
-    backend.expect("start", "c0", 2)
-    backend.report(Started("c0", 3))
-    assert run.expect("back", "collector", "c0", "host")[4] == 3
-    assert run.told.empty() and supervisor.restarts == {"c0": 2}
-
-
 def test_workers_of_a_cluster_wait_for_capacity_unless_they_are_the_last_of_their_kind(script):
     supervisor, run, backend = script
     backend.waits, backend.start_s = True, 0.0
@@ -332,49 +256,6 @@ def test_workers_of_a_cluster_wait_for_capacity_unless_they_are_the_last_of_thei
     backend.report(Started("c0", 5, "elsewhere"))
     run.expect("back", "collector", "c0", "elsewhere", 5)
     assert run.told.empty() and backend.done.empty()
-
-
-def test_the_death_of_a_worker_of_a_cluster_may_be_noticed_late(script, monkeypatch):
-    monkeypatch.setattr("ding.entry.supervisor._DEATH_S", 0.0)
-    supervisor, run, backend = script
-    backend.waits = True
-    assert supervisor.lost("collector", "c0", TimeoutError("no sign of life")) is True
-    backend.expect("kill", "c0")
-    backend.report(Ended("c1", WorkerDied("c1", 1)))  # so much has been looked at
-    run.expect("gone", "collector", "c1")
-    backend.report(Ended("c0", WorkerDied("c0", None)))
-    assert str(run.expect("gone", "collector", "c0")[3]) == "c0 was killed: no sign of life"
-
-
-def test_what_a_late_worker_reports_of_an_earlier_life_is_ignored(monkeypatch):
-    class Worker:
-        port = 7
-
-        def __init__(self, section):
-            self.section = section
-
-        def start(self):
-            begun.release()
-            assert go_on.acquire(timeout=PATIENCE_S)
-
-        def close(self):
-            closed.put(self.section.port)
-
-    begun, go_on, closed = threading.Semaphore(0), threading.Semaphore(1), queue.SimpleQueue()
-    monkeypatch.setitem(CREATE, "learner", Worker)
-    section = {"port": 3, "path_data": "data", "path_policy": "policy"}
-    backend = ThreadBackend(EasyDict(learner0=section), {"learner0": "learner"})
-    backend.start("learner0", 0)
-    assert begun.acquire(timeout=PATIENCE_S) and backend.events(0) == [Started("learner0", 7)]
-    backend.kill("learner0")
-    assert backend.events(0) == [Ended("learner0", None)] and closed.get(timeout=PATIENCE_S) == 3
-    for life in (1, 2):  # the first one hangs as it starts
-        backend.start("learner0", life)
-        assert begun.acquire(timeout=PATIENCE_S)
-    go_on.release(2)
-    assert closed.get(timeout=PATIENCE_S) == 0
-    assert backend.events(PATIENCE_S) == [Started("learner0", 7)]
-    assert backend.close() == [] and closed.get(timeout=PATIENCE_S) == 0
 
 
 @pytest.fixture
@@ -398,34 +279,3 @@ def test_a_worker_whose_task_does_not_end_with_the_run_is_killed_and_named(super
     assert workers[0].pid is not None and supervisor.restarts == {}
     supervisor.end()
     assert [text for text in caplog.messages if "c1" in text] == [told] and run.told.empty()
-
-
-def test_a_learner_with_slow_iterations_has_time_for_some(supervise, end_soon):
-    supervisor, run, _ = supervise(names=("c0",), kind="learner")
-    run.workers, run.train_iter = [state("c0", "busy")], 20
-    supervisor._begin -= 10.0  # iterations of half a second
-    supervisor.close()
-    text = str(run.expect("gone", "learner", "c0")[3])
-    seconds = re.fullmatch(r"c0 was killed: the task of c0 has not ended within (1\.5\d?) s of the end", text)[1]
-    assert float(seconds) < 1.6
-
-
-def test_a_learner_that_writes_a_checkpoint_is_not_killed_before_it_is_written(supervise, end_soon, tmp_path):
-    supervisor, run, _ = supervise(names=("c0",), kind="learner")
-    supervisor._system.c0.exp_name = str(tmp_path)
-    (tmp_path / "ckpt").mkdir()
-    writing = tmp_path / "ckpt" / ".iteration_9.pth.tar.tmp"
-    writing.touch()
-    looked = threading.Semaphore(0)
-
-    def status():
-        looked.release()
-        return SimpleNamespace(workers=[state("c0", "busy")])
-
-    run.status = status
-    supervisor.close()
-    for _ in range(3):
-        assert looked.acquire(timeout=PATIENCE_S)
-    assert run.told.empty()
-    writing.rename(tmp_path / "ckpt" / "iteration_9.pth.tar")
-    run.expect("gone", "learner", "c0")

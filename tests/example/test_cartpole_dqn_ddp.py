@@ -6,14 +6,10 @@ import pickle
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from ding.config.config import compile_config
-from ding.config.read import read_config
-from ding.example import cartpole_dqn_ddp, runner
-from ding.utils.system_helper import find_free_port
+from ding.example import cartpole_dqn_ddp
 from tests.fork_server import ROOT
 
 NAME = "ding.example.cartpole_dqn_ddp"
@@ -52,26 +48,10 @@ def check_solved(status, out):
     assert result["stop"] and result["eval_value"] >= 195 and len(result["eval_value_raw"]) == 10
 
 
-def test_its_file_is_a_config_file():
-    main, create = read_config(cartpole_dqn_ddp.__file__)
-    assert main == cartpole_dqn_ddp.main_config and create == cartpole_dqn_ddp.create_config
-    cfg = compile_config(main, auto=True, create_cfg=create)
-    assert cfg.policy.multi_gpu and cfg.policy.learn.batch_size == 64
-
-
 def test_without_a_launcher_it_runs_as_one_rank(capsys):
     assert cartpole_dqn_ddp.main(["--seed", "1", "--max-env-step", "64"]) == 1
     assert capsys.readouterr().out.startswith("NOT solved: mean return ")
     assert cartpole_dqn_ddp.main_config.policy.learn.batch_size == 64
-
-
-def test_other_ranks_than_0_print_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(runner, "get_rank", lambda: 1)
-    configs = cartpole_dqn_ddp.main_config, cartpole_dqn_ddp.create_config
-    for stop, status in ((False, 1), (True, 0)):
-        outcome = SimpleNamespace(stop=stop, eval_info=None, cfg=SimpleNamespace(exp_name="exp"))
-        assert runner.run(*configs, [], train=lambda *args, outcome=outcome, **kwargs: outcome) == status
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow
@@ -115,32 +95,3 @@ def test_under_torchrun_a_rank_that_breaks_ends_the_run(end, cause):
         file.write(BROKEN.format(end=end))
     status, out = torchrun(2, "broken.py")
     assert status == 1 and cause in out and "rank      : 1 (local_rank: 1)" in out
-
-
-SPAWNED = """
-import sys
-from types import SimpleNamespace
-import torch.multiprocessing as mp
-from ding.utils import DDPContext
-from ding.utils.pytorch_ddp_dist_helper import allreduce_data
-
-def train(rank, port):
-    with DDPContext("gloo", port=port, rank=rank, world_size=2):
-        allreduce_data(1, "sum")
-        if rank == 1:
-            raise ValueError("it has broken")
-        while True:
-            allreduce_data(1, "sum")
-
-if __name__ == "__main__":
-    mp.start_processes(train, args=(int(sys.argv[1]),), nprocs=2, start_method=sys.argv[2])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_ranks_that_torch_multiprocessing_has_started_end_together(method):
-    with open("spawned.py", "w") as file:
-        file.write(SPAWNED)
-    status, out = run(sys.executable, "spawned.py", str(find_free_port("127.0.0.1")), method)
-    assert status == 1 and "ValueError: it has broken" in out

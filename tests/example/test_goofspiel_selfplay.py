@@ -6,7 +6,7 @@ import torch
 
 from ding.example import goofspiel_selfplay
 from ding.example.goofspiel import Goofspiel, exploitability
-from ding.example.goofspiel_selfplay import StrategyTable, UniformPlayer, policy_config
+from ding.example.goofspiel_selfplay import StrategyTable, policy_config
 from ding.policy.ppo import PPOPolicy
 
 
@@ -43,12 +43,6 @@ def test_a_new_policy_can_be_read_and_exploited():
     torch.manual_seed(0)
     policy = PPOPolicy(policy_config(3), enable_field=["learn"])
     assert 0.3 < exploitability(game, [StrategyTable(game).read(policy)]) < 1
-
-
-def test_the_uniform_player_plays_cards_of_its_hand_only():
-    player = UniformPlayer()
-    obs = {4: {"action_mask": torch.tensor([0.0, 1.0, 0.0])}, 7: {"action_mask": np.array([0, 0, 1], np.float32)}}
-    assert {env_id: out["action"].tolist() for env_id, out in player.forward(obs).items()} == {4: [1], 7: [2]}
 
 
 def test_a_run_that_is_too_short_says_so_and_returns_1(capsys):

@@ -34,19 +34,6 @@ def test_one_that_is_not_trained_says_so_and_returns_1(capsys):
     assert capsys.readouterr().out.startswith("NOT solved: accuracy ")
 
 
-def test_it_is_evaluated_at_its_end_though_no_evaluation_is_due(tmp_path, capsys):
-    main(["--epochs", "1"])
-    assert " after 32 iterations and " in capsys.readouterr().out
-    text = (tmp_path / "spirals_classifier_seed0" / "log" / "evaluator" / "evaluator_logger.txt").read_text()
-    assert [word in text for word in ("iteration_0.pth.tar", "iteration_32.pth.tar")] == [True, True]
-
-
-def test_a_negative_number_of_epochs_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        main(["--epochs", "-1"])
-    assert "--epochs -1 is not allowed; it must be 0 or more" in capsys.readouterr().err
-
-
 def test_the_points_lie_on_two_spirals_and_depend_on_the_seed_alone():
     points, label = spirals(100, seed=1, noise=0.0).tensors
     assert label.bincount().tolist() == [50, 50]
@@ -66,18 +53,3 @@ def test_the_metric_is_the_share_of_right_labels():
     assert metric.reduce_mean([{"acc": 50.0}, {"acc": 100.0}]) == {"acc": 75.0}
     assert metric.gt({"acc": 1.0}, None) and metric.gt({"acc": 1.0}, {"acc": 1.0})
     assert not metric.gt({"acc": 1.0}, {"acc": 2.0})
-
-
-def test_the_policy_collects_nothing():
-    model = torch.nn.Linear(2, 2)
-    with pytest.raises(NotImplementedError, match=r"enable_field=\['learn', 'eval'\]"):
-        new_policy(model=model)
-    collect = new_policy(model=model, enable_field=["learn"]).collect_mode
-    calls = [
-        lambda: collect.forward({}),
-        lambda: collect.process_transition(0, {}, 0),
-        lambda: collect.get_train_sample([]),
-    ]
-    for call in calls:
-        with pytest.raises(NotImplementedError, match="no collect mode"):
-            call()

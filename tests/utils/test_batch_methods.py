@@ -42,11 +42,3 @@ def test_a_method_that_overrides_or_wraps_it_is_none_of_them():
     for method in (Overriding().of_envs, Wrapping().of_envs, functools.partial(Doubling().of_envs), len):
         assert batch_method(method) is None
     assert batch_method_name(Overriding.of_envs) is batch_method_name(wrapped) is None
-
-
-def test_a_method_changed_later_is_none_of_them(monkeypatch):
-    one, other = Doubling(), Doubling()
-    one.of_envs = lambda items: items
-    assert batch_method(one.of_envs) is None and batch_method(other.of_envs) is not None
-    monkeypatch.setattr(Doubling, "of_envs", lambda self, items: items)
-    assert batch_method(other.of_envs) is None

@@ -5,25 +5,18 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import select
 import signal
 import sys
 import threading
-from multiprocessing.connection import wait
-from types import SimpleNamespace
 
 import pytest
 
-from ding.utils import child_helper
 from ding.utils.child_helper import (
     Commands,
     ProcessEvent,
     be_killed_with,
-    death_of,
-    descriptor_of,
     die_with,
     from_lasting_thread,
-    reset_inherited,
 )
 
 
@@ -32,29 +25,6 @@ def ended_process():
     process.start()
     process.join()
     return process
-
-
-def waiting_process():
-    """A process that ends when it is told to, and the function that tells it."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=theirs.recv)
-    process.start()
-    return process, lambda: ours.send(None)
-
-
-def test_settling_in_leaves_signals_to_the_parent(monkeypatch):
-    signal.signal(signal.SIGUSR1, lambda *args: None)
-    monkeypatch.setattr(child_helper.gc, "freeze", lambda: None)
-    monkeypatch.setattr(child_helper.faulthandler, "enable", lambda file: None)
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)}
-    reset_inherited()
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    monkeypatch.setattr(sys, "__stderr__", None)
-    reset_inherited()
-    for number, handler in {**kept, signal.SIGUSR1: signal.SIG_DFL}.items():
-        signal.signal(number, handler)
 
 
 def test_commands_end_on_request_although_this_process_ignores_the_signal():
@@ -68,29 +38,6 @@ def test_commands_end_on_request_although_this_process_ignores_the_signal():
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_command_may_take_its_time_to_end():
-    program = """
-import os, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
-signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))
-print(os.getpid(), flush=True)
-while True:
-    signal.pause()
-"""
-    lines, is_ready = [], threading.Event()
-
-    def on_line(line):
-        lines.append(line)
-        is_ready.set()
-        if line == "told":
-            os.kill(int(lines[0]), signal.SIGUSR1)
-
-    with Commands() as running:
-        running.start("it", [sys.executable, "-c", program], on_line)
-        assert is_ready.wait(60)
-    assert running.wait() == ("it", 3) and lines[1:] == ["told"]
-
-
 def in_a_process(function, *args):
     process = multiprocessing.get_context("fork").Process(target=function, args=args)
     process.start()
@@ -102,24 +49,6 @@ def test_a_parent_that_is_gone_already_is_noticed(farewell_s):
     def outlive(pid):
         die_with(pid, farewell_s)
         threading.Event().wait(60)
-
-    process = in_a_process(outlive, ended_process().pid)
-    process.join(20)
-    assert process.exitcode == 1
-
-
-def test_a_process_that_holds_the_interpreter_after_the_death_of_its_parent_ends_too():
-    def outlive(pid):
-        is_noticed, end_later = threading.Event(), child_helper.faulthandler.dump_traceback_later
-
-        def note(*args, **kwargs):
-            end_later(*args, **kwargs)
-            is_noticed.set()
-
-        child_helper.faulthandler.dump_traceback_later = note
-        die_with(pid, 0.5)
-        is_noticed.wait()
-        ctypes.PyDLL(None).sleep(60)
 
     process = in_a_process(outlive, ended_process().pid)
     process.join(20)
@@ -147,17 +76,6 @@ def test_the_kernel_ends_a_process_that_holds_the_interpreter():
         be_killed_with(parent_pid)
         tell.send("here")
         ctypes.PyDLL(None).sleep(60)
-
-    assert killed_parent(child).poll(20)
-
-
-def test_where_the_kernel_cannot_a_thread_ends_the_process(monkeypatch):
-    monkeypatch.setattr(child_helper, "_prctl", None)
-
-    def child(parent_pid, tell):
-        be_killed_with(parent_pid)
-        tell.send("here")
-        threading.Event().wait(60)
 
     assert killed_parent(child).poll(20)
 
@@ -206,73 +124,6 @@ def test_a_signal_takes_effect_after_the_start_of_a_process_and_not_in_the_hooks
         signal.signal(number, previous)
 
 
-def test_an_error_of_what_starts_in_the_lasting_thread_is_raised():
-    errors = []
-
-    def call():
-        try:
-            from_lasting_thread(lambda: 1 / 0)
-        except ZeroDivisionError as e:
-            errors.append(e)
-
-    caller = threading.Thread(target=call)
-    caller.start()
-    caller.join(20)
-    assert len(errors) == 1
-
-
-def test_a_forked_process_has_a_lasting_thread_of_its_own():
-    def call():
-        caller = threading.Thread(target=lambda: results.append(from_lasting_thread(os.getpid)))
-        caller.start()
-        caller.join(20)
-
-    def child(tell):
-        results.clear()
-        call()
-        tell.send(results)
-
-    results = []
-    call()
-    told, tell = multiprocessing.Pipe(duplex=False)
-    process = in_a_process(child, tell)
-    assert results == [os.getpid()] and told.recv() == [process.pid]
-    process.join()
-
-
-def test_a_process_is_waited_for_through_its_descriptor():
-    process, let_end = waiting_process()
-    waiter = threading.Thread(target=death_of(process.pid))
-    waiter.start()
-    assert waiter.is_alive()
-    let_end()
-    waiter.join(20)
-    assert not waiter.is_alive()
-    process.join()
-
-
-@pytest.mark.parametrize("error", [AttributeError, PermissionError])
-def test_where_there_are_no_descriptors_it_is_the_parent_of_multiprocessing_that_is_waited_for(error, monkeypatch):
-    def refuse(pid):
-        raise error
-
-    monkeypatch.setattr(os, "pidfd_open", refuse)
-    parent = SimpleNamespace(join=lambda: "ended")
-    monkeypatch.setattr(child_helper.multiprocessing, "parent_process", lambda: parent)
-    assert death_of(1)() == "ended"
-    assert descriptor_of(1) is None
-
-
-def test_a_descriptor_tells_that_a_process_has_ended():
-    process, let_end = waiting_process()
-    descriptor = descriptor_of(process.pid)
-    assert select.select([descriptor], [], [], 0)[0] == []
-    let_end()
-    assert select.select([descriptor], [], [], 20)[0] == [descriptor]
-    os.close(descriptor)
-    process.join()
-
-
 @pytest.fixture
 def event():
     event = ProcessEvent()
@@ -285,24 +136,6 @@ def test_it_stays_set(event):
     event.set()
     event.set()
     assert (event.is_set(), event.wait(0), event.wait()) == (True, True, True)
-
-
-def test_its_reader_can_be_waited_for_together_with_others(event):
-    other = ProcessEvent()
-    event.set()
-    assert wait([other.reader, event.reader], 20) == [event.reader]
-    other.close()
-
-
-def test_several_threads_wake_up(event):
-    results = []
-    threads = [threading.Thread(target=lambda: results.append(event.wait(20))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    event.set()
-    for thread in threads:
-        thread.join(20)
-    assert results == [True, True, True]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -319,20 +152,3 @@ def test_it_passes_between_processes(event, method):
 def _answer(event, answer):
     if event.wait(60):
         answer.set()
-
-
-def test_a_process_that_is_killed_while_it_waits_spoils_nothing(event):
-    waits = ProcessEvent()
-
-    def wait_for_it():
-        waits.set()
-        event.wait()
-
-    process = multiprocessing.get_context("fork").Process(target=wait_for_it)
-    process.start()
-    assert waits.wait(20)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join(20)
-    event.set()
-    assert event.wait(20)
-    waits.close()

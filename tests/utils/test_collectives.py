@@ -7,16 +7,9 @@ import torch.distributed as dist
 from ding.utils import pytorch_ddp_dist_helper
 from ding.utils.pytorch_ddp_dist_helper import (
     await_work,
-    begin_sum,
     comm_device,
-    copy_from_rank,
     on_comm_device,
-    sum_over_ranks,
 )
-
-CLOSED = "Connection closed by peer [127.0.0.1]:1"
-LEFT = "another rank has ended or left the group"
-HANGS = r"a rank hangs, or takes longer than the timeout of dist_init \(\$DING_DIST_TIMEOUT, in seconds\)"
 
 
 class BrokenWork:
@@ -28,30 +21,16 @@ class BrokenWork:
 
 
 @pytest.mark.parametrize(
-    ("text", "hint"), [(CLOSED, LEFT), ("Timed out waiting 1000ms for recv operation to complete", HANGS)]
+    ("text", "hint"),
+    [
+        ("Connection closed by peer [127.0.0.1]:1", "ended or left"),
+        ("Timed out waiting 1000ms for recv operation to complete", "DING_DIST_TIMEOUT"),
+    ],
 )
 def test_a_broken_wait_is_explained(text, hint):
     with pytest.raises(RuntimeError, match=f"the mean of x broke: .*{hint}") as e:
         await_work("the mean of x", BrokenWork(text))
     assert text in str(e.value) and str(e.value.__cause__) == text
-
-
-@pytest.mark.parametrize(
-    ("name", "operation"),
-    [
-        ("all_reduce", sum_over_ranks),
-        ("broadcast", lambda x: copy_from_rank(x, 0)),
-        ("all_reduce", lambda x: begin_sum("all_reduce", x)),
-    ],
-)
-def test_each_broken_operation_is_named_and_explained(monkeypatch, name, operation):
-    def break_off(*args, **kwargs):
-        raise RuntimeError(CLOSED)
-
-    monkeypatch.setattr(dist, name, break_off)
-    monkeypatch.setattr(pytorch_ddp_dist_helper, "comm_device", lambda device: torch.device("cpu"))
-    with pytest.raises(RuntimeError, match=f"{name} broke: Connection closed.*{LEFT}"):
-        operation(torch.ones(1))
 
 
 @pytest.mark.parametrize(

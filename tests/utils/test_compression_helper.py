@@ -1,21 +1,17 @@
 import pickle
 import sys
-import types
 import zlib
 
 import numpy as np
 import pytest
 import torch
 
-from ding.utils import compression_helper
 from ding.utils.compression_helper import (
     CloudPickleWrapper,
     get_data_compressor,
     get_data_decompressor,
-    jpeg_data_compressor,
     jpeg_data_decompressor,
 )
-from ding.utils.msgpack_helper import pack
 
 DATA = {"obs": np.arange(6.0).reshape(2, 3), "action": torch.tensor([1]), "info": ("x", None, 1.5)}
 
@@ -27,19 +23,13 @@ def test_data_survives_compression(name):
     assert result["info"] == DATA["info"]
 
 
-@pytest.mark.parametrize("name", ["lz4", "zlib"])
-def test_compression_makes_repetitive_data_smaller(name):
-    data = np.zeros(10000)
-    assert len(get_data_compressor(name)(data)) < 1000
-
-
 def test_none_hands_the_same_object_on():
     assert get_data_compressor("none")(DATA) is DATA and get_data_decompressor("none")(DATA) is DATA
 
 
 @pytest.mark.parametrize("get", [get_data_compressor, get_data_decompressor])
 def test_an_unknown_name_is_a_key_error_that_lists_the_known(get):
-    with pytest.raises(KeyError, match="'bz2'; it must be one of lz4, zlib, none, jpeg"):
+    with pytest.raises(KeyError, match="'bz2'.*lz4, zlib, none, jpeg"):
         get("bz2")
 
 
@@ -48,14 +38,6 @@ def test_an_unknown_name_is_a_key_error_that_lists_the_known(get):
 def test_damaged_bytes_are_a_value_error(name, data):
     with pytest.raises(ValueError):
         get_data_decompressor(name)(data)
-
-
-def test_a_small_file_cannot_take_all_memory(monkeypatch):
-    data = get_data_compressor("zlib")(np.zeros(10**6, np.uint8))
-    assert len(data) < 2000 and len(get_data_decompressor("zlib")(data)) == 10**6
-    monkeypatch.setattr(compression_helper, "_MAX_EXPANDED", 10**6)
-    with pytest.raises(ValueError, match="expands to more than 1000000 bytes"):
-        get_data_decompressor("zlib")(data)
 
 
 def test_pickled_content_is_refused_and_not_run():
@@ -73,41 +55,15 @@ def test_a_missing_package_is_named(monkeypatch):
         get_data_compressor("jpeg")(np.zeros((2, 2), np.uint8))
 
 
-def fake_cv2(monkeypatch):
-    """Keeps images as they are, with the interface of OpenCV."""
-
-    def imencode(suffix, image):
-        assert suffix == ".jpg"
-        return True, np.frombuffer(pack(image), np.uint8)
-
-    def imdecode(buffer, flag):
-        from ding.utils.msgpack_helper import unpack
-
-        if buffer.size < 4:
-            return None
-        image = unpack(buffer.tobytes())
-        return image[..., 0] if flag == 0 else image
-
-    module = types.SimpleNamespace(imencode=imencode, imdecode=imdecode, IMREAD_GRAYSCALE=0, IMREAD_COLOR=1)
-    monkeypatch.setitem(sys.modules, "cv2", module)
-
-
-def test_jpeg_keeps_the_shape_and_gray_images_have_one_channel(monkeypatch):
-    fake_cv2(monkeypatch)
-    image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-    data = jpeg_data_compressor(image)
-    assert isinstance(data, bytes)
-    assert np.array_equal(jpeg_data_decompressor(data), image)
-    assert np.array_equal(jpeg_data_decompressor(data, gray_scale=True), image[..., :1])
-    with pytest.raises(ValueError, match="not an image"):
-        jpeg_data_decompressor(b"x")
-
-
-def test_jpeg_through_opencv_is_close_to_the_image():
+def test_jpeg_is_close_to_the_image_and_gray_images_have_one_channel():
     pytest.importorskip("cv2")
     image = np.full((16, 16, 3), (10, 100, 200), np.uint8)
-    result = get_data_decompressor("jpeg")(get_data_compressor("jpeg")(image))
-    assert result.shape == image.shape and np.abs(result.astype(int) - image).max() < 8
+    data = get_data_compressor("jpeg")(image)
+    result = get_data_decompressor("jpeg")(data)
+    assert isinstance(data, bytes) and result.shape == image.shape and np.abs(result.astype(int) - image).max() < 8
+    assert jpeg_data_decompressor(data, gray_scale=True).shape == (16, 16, 1)
+    with pytest.raises(ValueError, match="not an image"):
+        jpeg_data_decompressor(b"x")
 
 
 def test_cloudpickle_wrapper_carries_closures():

@@ -61,10 +61,6 @@ def test_integer_accepts_whole_numbers_in_range(value, result):
     assert allowed(integer(1), value) is result
 
 
-def test_an_optional_integer_may_be_none():
-    assert allowed(integer(1, optional=True), None)
-
-
 def test_the_other_rules_accept_what_they_name():
     assert allowed(one_of("a", None), None) and not allowed(one_of("a"), "b")
     assert allowed(instance_of(str), "x") and not allowed(instance_of(str), 1)

@@ -206,17 +206,6 @@ def test_a_value_that_is_no_number_is_lost_alone_with_one_warning(
     assert [message.partition(" fails with ")[0] for message in caplog.messages] == [wanted]
 
 
-def test_a_name_that_comes_later_leaves_the_rows_before_it_as_they_are(place: Place) -> None:
-    with place.writer() as writer:
-        for step in range(3):
-            writer.add_scalars_of("learner", {"loss": step, **({"late": 10 * step} if step else {})}, step)
-            writer.flush()
-    assert place.scalars() == {
-        "learner_iter/loss": [(0, 0), (1, 1), (2, 2)],
-        "learner_iter/late": [(1, 10), (2, 20)],
-    }
-
-
 # the end of a writer
 
 
@@ -273,18 +262,6 @@ def test_a_run_that_is_killed_and_resumed_has_every_value_once(place: Place) -> 
         "learner_iter/loss": [(step, step) for step in steps],
         "learner_step/loss": [(10 * step, step) for step in steps],
     }
-
-
-def test_a_state_of_before_the_first_value_leaves_nothing_of_the_values_after_it(place: Place) -> None:
-    killed = place.writer()
-    state = killed.state_dict()
-    killed.add_scalar("own/x", 1, 0)
-    killed.flush()
-    killed._close_file()
-    with place.writer() as resumed:
-        resumed.load_state_dict(state)
-    kept = {"own/x": [(0, 1)]} if place.kind in ("wandb", "mlflow") else {}  # services keep what they have got
-    assert place.scalars() == kept
 
 
 # failures

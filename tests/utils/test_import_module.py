@@ -66,10 +66,6 @@ def test_a_package_lists_what_it_exports(package):
     inspect.getmembers(module)
 
 
-def test_the_package_lists_train():
-    assert "train" in dir(ding) and dict(inspect.getmembers(ding))["train"] is ding.train
-
-
 def test_what_parallel_training_is_made_of_loads_when_it_is_first_used():
     code = (
         "import sys, ding.worker\n"

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from ding.utils import lock_helper
-from ding.utils.lock_helper import LockContext, LockContextType, RWLock, get_file_lock, get_rw_file_lock, hold_file
+from ding.utils.lock_helper import LockContext, LockContextType, RWLock, get_file_lock, get_rw_file_lock
 
 DEADLINE_S = 10
 
@@ -192,10 +192,4 @@ def test_a_file_lock_is_a_lock_within_the_process_where_flock_is_missing(monkeyp
     monkeypatch.setattr(lock_helper, "fcntl", None)
     locks, name = WatchedLocks(), str(tmp_path / "data")
     assert_one_lock(locks, locks.make(get_file_lock, name, "write"), get_file_lock(name, "read"))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_is_not_held_where_the_platform_has_no_locks(monkeypatch, tmp_path):
-    monkeypatch.setattr(lock_helper, "fcntl", None)
-    assert hold_file(str(tmp_path / "lock")) is None
     assert list(tmp_path.iterdir()) == []

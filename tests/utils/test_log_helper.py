@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import pathlib
@@ -18,7 +17,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.utils.log_helper import DistributedWriter, LoggerFactory, TBLoggerFactory, build_logger, pretty_print
+from ding.utils.log_helper import DistributedWriter, LoggerFactory, build_logger, pretty_print
 
 
 @pytest.fixture(autouse=True)
@@ -97,18 +96,6 @@ def test_handlers_of_the_python_logger_see_the_records(tmp_path, caplog):
     assert [(record.name, record.message) for record in caplog.records] == [("learner_logger", "seen")]
 
 
-def test_no_file_stays_open_and_a_relative_path_is_fixed_at_the_start(tmp_path, monkeypatch, recwarn):
-    monkeypatch.chdir(tmp_path)
-    logger, _ = build_logger("./exp/log", "learner", need_tb=False)
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    logger.info("text")
-    del logger
-    gc.collect()
-    assert not recwarn.list
-    assert lines(tmp_path / "exp" / "log" / "learner_logger.txt") == ["[INFO] text"]
-
-
 def test_a_record_that_cannot_be_written_is_reported_and_does_not_stop_the_program(tmp_path, caplog, monkeypatch):
     logger, _ = build_logger(str(tmp_path), "learner", need_tb=False)
     # pytest's own handler, which would raise, is further up.
@@ -144,11 +131,6 @@ def test_the_horizontal_table_has_four_variables_in_a_group(tmp_path):
         ["Value", "5.000000"],
     ]
     assert logger.get_tabulate_vars_hor({}) == ""
-
-
-def test_the_tensorboard_factory_makes_a_writer_of_its_own_each_time(tmp_path):
-    one, two = (TBLoggerFactory.create_logger(str(tmp_path / "tb")) for _ in range(2))
-    assert one is not two and not (tmp_path / "tb").exists()
 
 
 def test_pretty_print_is_yaml_without_the_top_level_nones(capsys):
@@ -193,22 +175,6 @@ def full_disk(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_nothing_is_opened_or_imported_before_the_first_entry(tmp_path):
-    writer = DistributedWriter(str(tmp_path / "tb"))
-    writer.flush()
-    writer.close()
-    assert writer.logdir == str(tmp_path / "tb")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_entries_are_in_the_event_file_after_close(tmp_path):
-    writer = DistributedWriter(str(tmp_path))
-    writer.add_scalar("loss", 0.5, 1)
-    writer.add_scalar("loss", np.float32(0.25), global_step=2)
-    writer.close()
-    assert events(tmp_path) == [("loss", 1, 0.5), ("loss", 2, 0.25)]
-
-
 PROGRAM = """
 import sys
 from ding.utils.log_helper import DistributedWriter
@@ -241,22 +207,6 @@ def test_a_full_disk_switches_the_writer_off_with_one_warning(tmp_path, caplog):
     assert tags[0] == "before" and "after" not in tags
 
 
-def test_a_folder_that_cannot_be_written_to_ends_nothing(tmp_path, caplog):
-    (tmp_path / "file").write_text("")
-    with DistributedWriter(str(tmp_path / "file" / "tb")) as writer:
-        for step in range(3):
-            writer.add_scalar("x", 1.0, step)
-            writer.flush()
-    assert len(caplog.messages) == 1
-
-
-def test_an_entry_that_tensorboard_refuses_is_lost_alone(tmp_path, caplog):
-    with DistributedWriter(str(tmp_path)) as writer:
-        for value in (object(), 1.0, object()):
-            writer.add_scalar("x", value, 1)
-    assert events(tmp_path) == [("x", 1, 1.0)] and len(caplog.messages) == 1
-
-
 def test_other_kinds_of_entries_go_through_as_well(tmp_path):
     with DistributedWriter(logdir=str(tmp_path)) as writer:
         writer.add_histogram("actions", np.arange(10), 3)
@@ -264,27 +214,6 @@ def test_other_kinds_of_entries_go_through_as_well(tmp_path):
         writer.add_scalars("group", {"a": 1.0}, 5)
     assert {(tag, step) for tag, step, _ in events(tmp_path)} >= {("actions", 3), ("note/text_summary", 4)}
     assert [step for tag, step, _ in events(tmp_path) if tag == "group"] == [5]
-
-
-def test_flush_and_close_may_be_repeated_and_an_entry_after_close_opens_another_file(tmp_path):
-    writer = DistributedWriter(str(tmp_path))
-    for step in (1, 2):
-        writer.add_scalar("x", 0.0, step)
-        for _ in range(2):
-            writer.flush()
-            writer.close()
-    assert len(list(tmp_path.iterdir())) == 2
-    assert events(tmp_path) == [("x", 1, 0.0), ("x", 2, 0.0)]
-
-
-def test_closing_one_writer_leaves_another_of_the_same_folder_open(tmp_path):
-    one, two = DistributedWriter(str(tmp_path)), DistributedWriter(str(tmp_path))
-    one.add_scalar("one", 0.0, 1)
-    two.add_scalar("two", 0.0, 1)
-    one.close()
-    two.add_scalar("two", 0.0, 2)
-    two.close()
-    assert sorted(events(tmp_path)) == [("one", 1, 0.0), ("two", 1, 0.0), ("two", 2, 0.0)]
 
 
 def test_initialize_opens_the_file_and_unknown_names_are_attribute_errors(tmp_path):
@@ -332,9 +261,3 @@ def test_writers_of_an_active_router_send_their_entries_to_the_one_that_writes(t
     remote.close()
     assert not (tmp_path / "local").exists()
     assert [(tag, step) for tag, step, _ in events(tmp_path)] == [("x", 1), ("note/text_summary", 2), ("x", 3)]
-
-
-def test_an_inactive_router_changes_nothing(tmp_path):
-    with DistributedWriter(str(tmp_path)).plugin(FakeRouter(is_active=False)) as writer:
-        writer.add_scalar("x", 1.0, 1)
-    assert events(tmp_path) == [("x", 1, 1.0)]

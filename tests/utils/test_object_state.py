@@ -123,20 +123,6 @@ def test_a_state_of_declared_attributes_is_a_snapshot() -> None:
     assert pack(state) == before
 
 
-def test_a_state_is_not_changed_by_what_it_was_restored_to() -> None:
-    one, other = Worker(3), Worker(2)
-    one.array, one.infos, other.infos = np.zeros(5), [[1]], [[2]]
-    state = one.state_dict()
-    before = pack(state)
-    other.load_state_dict(state)
-    other.array += 1
-    other._by_env[1][0][:] = 9
-    other._by_env[0].add(7)
-    other.infos[0].append(3)
-    other._rng.random()
-    assert pack(state) == before
-
-
 def test_values_that_are_not_plain_are_left_out_of_a_state_and_told() -> None:
     one, other = Worker(1), Worker(1)
     one.infos, other.infos = [object()], [4]
@@ -149,32 +135,9 @@ def test_values_that_are_not_plain_are_left_out_of_a_state_and_told() -> None:
 def test_a_state_without_an_attribute_is_refused_in_a_line_and_changes_nothing() -> None:
     state, other = Worker(1).state_dict(), Worker(2)
     del state["recent"], state["array"]
-    text = "^the state of Worker lacks recent, array: it was saved by another version of this package, or by another"
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(ValueError, match="Worker lacks recent, array"):
         other.load_state_dict(state)
     assert differences(other, Worker(2)) == []
-
-
-def test_attributes_that_cannot_be_declared_are_refused() -> None:
-    class Text(SavedAttributes):
-        _saved = "name"  # type: ignore[assignment]
-
-    with pytest.raises(TypeError, match="Text._saved = 'name' is not allowed; it must be a tuple of names"):
-        Text().state_dict()
-
-    class Calls(SavedAttributes):
-        _saved = ("calls",)
-        calls = ({"a": len},)
-
-    with pytest.raises(TypeError, match=r"Calls.calls\[0\]\['a'\] has no state: it is a builtin_function_or_method"):
-        Calls().state_dict()
-
-
-def test_the_state_of_an_object_that_is_not_there_is_refused() -> None:
-    one, other = Worker(1), Worker(2)
-    other._part = None  # type: ignore[assignment]
-    with pytest.raises(ValueError, match="Worker._part is None, but the state has an object; construct it as when"):
-        other.load_state_dict(one.state_dict())
 
 
 class Held(SavedAttributes):
@@ -211,12 +174,6 @@ def test_values_of_each_kind_come_back_in_another_object() -> None:
     for held in (one, other):
         held.move()
     assert differences(one, other) == []
-
-
-def test_tensors_that_are_new_go_to_a_device_and_others_stay_on_theirs() -> None:
-    one, other = Held(1), Held(2)
-    load_declared_state(other, one.state_dict(), "meta")
-    assert (other.half.device.type, other.tensor.device.type) == ("meta", "cpu")
 
 
 def test_wrappers_of_a_model_save_what_is_theirs_and_what_the_wrappers_in_them_hold() -> None:

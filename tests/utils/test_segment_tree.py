@@ -115,23 +115,6 @@ def test_a_tree_of_one_leaf_works():
     assert tree.reduce() == 3.0 and tree.find_prefixsum_idx(1.0) == 0
 
 
-def test_an_empty_batch_changes_nothing(tree):
-    before = tree.value.copy()
-    tree.set_batch([], [])
-    assert np.array_equal(tree.value, before)
-    assert tree.find_prefixsum_batch([]).tolist() == []
-
-
-def test_clear_makes_all_leaves_neutral(tree):
-    tree.clear()
-    assert not tree.value.any()
-
-
-def test_trees_of_two_capacities_are_not_refreshed_together():
-    with pytest.raises(AssertionError, match="they must be equal"):
-        refresh_ancestors([SumSegmentTree(2), SumSegmentTree(4)], np.array([0]))
-
-
 @pytest.mark.parametrize("operation", ["sum", "min", "max"])
 @pytest.mark.parametrize("count", [1, 7, 300, 5000])
 def test_a_batch_leaves_the_tree_bit_equal_to_scalar_writes(operation, count):
@@ -144,62 +127,12 @@ def test_a_batch_leaves_the_tree_bit_equal_to_scalar_writes(operation, count):
     assert np.array_equal(batched.value, scalar.value)
 
 
-@pytest.mark.parametrize("mass, leaf", [(0.0, 1), (0.1, 2), (0.6, 5), (1.6, 6), (1.6 + 0.9e-5, 6)])
-def test_a_checked_prefix_sum_in_range_finds_the_same_leaf_as_an_unchecked_one(tree, mass, leaf):
-    assert tree.find_prefixsum_idx(mass, trust_caller=False) == tree.find_prefixsum_idx(mass) == leaf
-
-
-@pytest.mark.parametrize("mass", [-1e-12, 1.6 + 1.1e-5])
-def test_a_checked_prefix_sum_just_out_of_range_is_named_with_the_range(tree, mass):
-    with pytest.raises(AssertionError, match=rf"prefixsum = {mass!r} is not allowed; it must be in \[0, 1.6"):
-        tree.find_prefixsum_idx(mass, trust_caller=False)
-
-
-def test_a_search_beyond_the_total_is_not_checked_by_default(tree):
-    assert tree.find_prefixsum_idx(5.0) == 6
-    assert tree.find_prefixsum_batch([5.0, 0.0, 1.7]).tolist() == [6, 1, 6]
-
-
-def test_a_search_leaves_its_input_alone_and_returns_a_flat_array_of_int64(tree):
-    masses = np.array([[0.7, 0.2], [1.5, 0.0]])
-    found = tree.find_prefixsum_batch(masses)
-    assert found.dtype == np.int64 and found.tolist() == [5, 2, 6, 1]
-    assert masses.tolist() == [[0.7, 0.2], [1.5, 0.0]]
-
-
-def test_of_a_repeated_index_the_last_value_stays():
-    tree = SumSegmentTree(4)
-    tree.set_batch([2, 1, 2, 2], [1.0, 5.0, 3.0, 2.0])
-    assert tree.leaves.tolist() == [0.0, 5.0, 2.0, 0.0] and tree.reduce() == 7.0
-
-
-def test_a_batch_of_any_shape_takes_one_value_for_all_its_leaves():
-    tree = MinSegmentTree(4)
-    tree.set_batch([[0, 3]], 4.0)
-    assert tree.leaves.tolist() == [4.0, np.inf, np.inf, 4.0] and tree.reduce() == 4.0
-
-
 def test_a_refused_batch_changes_nothing(tree):
     before = tree.value.copy()
     for batch in ([8, 0], [0, -1]):
         with pytest.raises(AssertionError, match=r"leaf index (8|-1) is not allowed; it must be in \[0, 8\)"):
             tree.set_batch(batch, 9.0)
     assert np.array_equal(tree.value, before)
-
-
-def test_the_last_leaf_and_the_first_may_be_read_and_written(tree):
-    tree[0], tree[7] = 3.0, 4.0
-    assert (tree[0], tree[7]) == (3.0, 4.0)
-    tree.set_batch([7, 0], [1.0, 2.0])
-    assert tree.leaves.tolist() == [2.0, *LEAVES[1:7], 1.0]
-
-
-def test_leaves_are_a_view_whose_changes_count_after_a_refresh():
-    tree = SumSegmentTree(4)
-    tree.leaves[:] = [1.0, 2.0, 3.0, 4.0]
-    assert tree[3] == 4.0 and tree.value[1] == 0.0
-    refresh_ancestors([tree], np.arange(4))
-    assert tree.value.tolist() == [0.0, 10.0, 3.0, 7.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_given_neutral_element_fills_the_tree_and_enters_each_reduction():

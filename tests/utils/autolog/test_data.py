@@ -27,13 +27,6 @@ def test_values_of_the_span_and_the_one_before_are_kept():
     assert data.current() == 4
 
 
-def test_nothing_is_repeated_when_no_time_has_passed():
-    clock = TickTime()
-    data = TimeRangedData(clock, 3)
-    data.append("a").append("b")
-    assert data.history() == [(0, "a"), (0, "b")]
-
-
 def test_extend_appends_each():
     data = TimeRangedData(TickTime(), 3)
     assert data.extend([1, 2]) is data

@@ -1,4 +1,3 @@
-import copy
 import threading
 import time
 
@@ -70,12 +69,3 @@ def test_unfreezing_what_is_not_frozen_is_an_error(lock_type):
     proxy.unfreeze()
     with pytest.raises(RuntimeError, match="not frozen"):
         proxy.unfreeze()
-
-
-def test_a_copied_proxy_is_frozen_on_its_own():
-    proxy = TimeProxy(TickTime(), frozen=True)
-    twin = copy.deepcopy(proxy)
-    assert twin.is_frozen
-    twin.unfreeze()
-    assert proxy.is_frozen
-    proxy.unfreeze()

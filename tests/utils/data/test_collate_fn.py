@@ -1,4 +1,3 @@
-import copy
 from collections import namedtuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from ding.utils.data import (
     timestep_collate,
     ttorch_collate,
 )
-from ding.utils.data.collate_fn import collate_columns
 from ding.utils.data.samples import Samples, Table
 
 Pair = namedtuple("Pair", ["a", "b"])
@@ -48,13 +46,6 @@ def test_arrays_keep_their_dtype_and_follow_the_rule_for_shape_1():
     check(default_collate([np.array([1], np.uint8), np.array([2], np.uint8)]), [1, 2], torch.uint8)
     check(default_collate([np.array([1.0]), np.array([2.0])], cat_1dim=False), [[1], [2]], torch.float64)
     check(default_collate([np.array(1.0, np.float16)]), [1], torch.float16)
-
-
-def test_the_batch_of_arrays_owns_its_memory():
-    sample = np.zeros(2)
-    batch = default_collate([sample])
-    sample[:] = 7
-    assert batch.tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -140,11 +131,6 @@ def test_an_error_names_the_key_of_the_column():
         default_collate([{"obs": torch.zeros(2)}, {"obs": torch.zeros(3)}])
     with pytest.raises(ValueError, match="in 'obs'"):
         default_collate([{"obs": np.zeros(2)}, {"obs": np.zeros(3)}])
-
-
-def test_longer_items_after_a_first_of_shape_1_are_refused():
-    with pytest.raises(RuntimeError, match="shapes differ"):
-        default_collate([torch.zeros(1), torch.zeros(2)])
 
 
 def test_decollate_splits_tensors_along_the_first_dimension():
@@ -300,41 +286,4 @@ def test_samples_are_batched_as_their_dicts_are_without_making_them(cat_1dim, ro
     if rows is not None:
         items, samples = [items[row] for row in rows], Samples(samples.table.take(np.array(rows)))
     assert is_same(default_collate(samples, cat_1dim), default_collate(items, cat_1dim))
-    assert samples.table is not None
-
-
-def test_only_the_keys_that_are_asked_for_are_batched():
-    columns = Table.of([{"obs": torch.ones(2), "info": object()}] * 2).columns
-    assert is_same(collate_columns(columns, ["obs", "IS"]), {"obs": torch.ones(2, 2)})
-    with pytest.raises(TypeError, match="in 'info'"):
-        collate_columns(columns)
-
-
-def test_a_batch_of_samples_owns_its_memory():
-    samples = Samples(Table.of([transition(i) for i in range(4)]))
-    for part in (samples, samples.table, samples.table.take(np.array([1, 2])), samples[1:]):
-        before = copy.deepcopy(default_collate(part))
-        for value in default_collate(part).values():
-            if isinstance(value, torch.Tensor):
-                value.zero_()
-        for step in default_collate(part)["steps"]:
-            step.zero_()
-            assert step.untyped_storage().nbytes() == step.nbytes
-        assert is_same(default_collate(part), before)
-
-
-def test_timesteps_of_samples_are_batched_as_those_of_their_dicts():
-    items = [
-        {
-            "obs": [torch.ones(2) * (i + t) for t in range(3)],
-            "reward": [torch.tensor([1.0 * t]) for t in range(3)],
-            "done": [t == 2 for t in range(3)],
-            "state": [{"a": torch.ones(1) * i} for t in range(3)],
-            "weight": 0.5 * i,
-            "prev_state": [None, {"h": torch.ones(2) * i}, {"h": torch.zeros(2)}],
-        }
-        for i in range(4)
-    ]
-    samples = Samples(Table.of(items))
-    assert is_same(timestep_collate(samples), timestep_collate(items))
     assert samples.table is not None

@@ -2,12 +2,10 @@ import gc
 import logging
 import threading
 
-import numpy as np
 import pytest
 import torch
 
 from ding.utils.data import AsyncDataLoader, IDataLoader, dataloader
-from ding.utils.data.samples import Column, Kind, Samples, Table
 
 
 class Source:
@@ -74,14 +72,6 @@ def test_loading_starts_at_construction_and_stops_at_the_bound():
     assert source.calls == 3
 
 
-def test_samples_in_columns_are_not_looked_at():
-    columns = {"x": Column(Kind.INT, np.arange(4))}
-    loader = AsyncDataLoader(lambda size: Samples(Table(columns, size=size)), 4, "cpu", collate_fn=lambda batch: batch)
-    batch = next(loader)
-    loader.close()
-    assert batch.table is not None and batch == [{"x": i} for i in range(4)]
-
-
 def test_a_batch_goes_through_collate_fn():
     loader = AsyncDataLoader(Source(), 2, "cpu", collate_fn=lambda samples: [sample["x"] for sample in samples])
     assert next(loader) == [0, 1]
@@ -113,16 +103,6 @@ def test_an_error_reaches_next_every_time(options):
             next(loader)
     loader.close()
     assert next(loader) is None
-
-
-def test_batches_before_an_error_are_still_handed_out():
-    batches = iter([[{"x": 1}], [{"x": 2}]])
-    loader = AsyncDataLoader(lambda size: next(batches), 1, "cpu")
-    assert next(loader)["x"].tolist() == [1]
-    assert next(loader)["x"].tolist() == [2]
-    with pytest.raises(StopIteration):
-        next(loader)
-    loader.close()
 
 
 def test_next_after_close_gives_none_and_close_may_be_repeated():
@@ -229,17 +209,4 @@ def test_a_batch_is_not_overwritten_while_the_gpu_still_reads_it():
         sums.append(batch["x"].double().sum())
         del batch
     assert [value.item() for value in sums] == [size * (k + 1.0) for k in range(30)]
-    loader.close()
-
-
-@pytest.mark.gpu
-def test_a_given_mover_is_used_for_the_gpu():
-    moved_to = []
-
-    def mover(batch, device):
-        moved_to.append(device)
-        return {"x": batch["x"].to(device)}
-
-    loader = AsyncDataLoader(Source(), 2, "cuda:0", to_device_fn=mover)
-    assert str(next(loader)["x"].device) == moved_to[0] == "cuda:0"
     loader.close()

@@ -22,8 +22,3 @@ from ding.utils.data.nested import plain
 def test_values_become_what_json_has(value, result):
     found = plain(value)
     assert found == result and type(found) is type(result)
-
-
-def test_lists_are_not_shared():
-    values = [1, 2]
-    assert plain(values) == values and plain(values) is not values

@@ -66,13 +66,6 @@ def test_samples_come_back_with_the_types_of_their_values(by_key):
     assert same(list(again), samples)
 
 
-def test_a_string_that_many_samples_have_is_said_once():
-    names = [f"chunk_{i // 10}" for i in range(40)]
-    kind, table, rows = to_plain([{"n": name} for name in names])["columns"][1]["n"]
-    assert (kind, table, rows.tolist()) == ("objects", names[::10], [i // 10 for i in range(40)])
-    assert from_plain(to_plain([{"n": name} for name in names])) == [{"n": name} for name in names]
-
-
 def test_rows_that_two_columns_share_are_in_there_once_and_shared_again():
     rows = np.arange(9.0)
     obs, next_obs = (Column(Kind.TENSOR, rows, np.arange(8) + i) for i in (0, 1))
@@ -100,13 +93,3 @@ def test_what_are_no_dicts_with_the_same_keys_is_listed():
 def test_what_is_no_state_of_samples_is_an_error(state):
     with pytest.raises(ValueError, match="(state|data) is not samples"):
         samples_of_state(state)
-
-
-def test_values_of_several_rows_stay_that():
-    frames = np.arange(12, dtype=np.uint8).reshape(6, 2)
-    rows = np.array([[0, 1, 2], [1, 2, 3], [3, 4, 5]])
-    samples = Samples(Table({"obs": Column(Kind.ARRAY, frames, rows)}))
-    plain = to_plain(samples)
-    assert plain["blocks"][0] is frames
-    restored = from_plain(plain).table.columns["obs"]
-    assert restored.rows.tolist() == rows.tolist() and restored.values().tolist() == frames[rows].tolist()

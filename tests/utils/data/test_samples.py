@@ -17,19 +17,11 @@ from ding.utils.data.samples import (
     Kind,
     Samples,
     Table,
-    column_of,
-    items_at,
-    last_rows,
-    lengths_of,
-    like,
     listed,
     part_of,
-    replaced,
     rows_of,
     table_of,
     whole_of,
-    with_columns,
-    with_end_flags,
 )
 from ding.utils.msgpack_helper import pack, unpack
 
@@ -99,15 +91,6 @@ def test_samples_answer_as_a_list():
         packed()[4]
 
 
-def test_the_length_and_a_part_make_no_item():
-    samples = packed()
-    part = part_of(samples, 1, 3)
-    assert len(samples) == 4 and bool(samples) and len(part) == 2
-    assert samples.table is not None and part.table is not None and part == plain()[1:3]
-    assert part_of(table(), 1, 3).rows() == plain()[1:3]
-    assert samples[::-1] == plain()[::-1] and samples.table is None
-
-
 def test_an_item_that_was_changed_is_what_everybody_reads_from_then_on():
     samples = packed()
     samples[1]["n"] = 70
@@ -132,51 +115,12 @@ def test_a_slice_has_the_items_of_the_whole_and_the_rows_of_a_part_are_its_own()
     assert part_of(samples, 1, None) == plain()[1:] and part_of(plain(), 0, 1) == plain()[:1]
 
 
-def test_a_table_is_no_list():
-    held = table()
-    with pytest.raises(TypeError):
-        held[0]
-    with pytest.raises(TypeError):
-        iter(held)
-    rows = held.rows()
-    rows[0]["n"] = 9
-    assert type(rows) is list and held.rows() == plain() and not held.take(slice(0)) and len(held) == 4
-
-
-def test_a_selection_has_the_rows_at_its_index():
-    assert table().take(np.array([3, 0, 0])).rows() == [plain()[3], plain()[0], plain()[0]]
-    assert table().take(slice(1, None, 2)).rows() == plain()[1::2]
-
-
 def test_items_are_in_columns_until_somebody_looks():
     held, samples = table(), packed()
     assert table_of(held) is held and table_of(samples) is samples.table and table_of(plain()) is table_of(1) is None
     assert Table.of(held) is held and Table.of(samples) is samples.table
     assert listed(samples) is samples and listed(held).table is held and listed((1, 2)) == [1, 2]
     assert rows_of(held) == plain() and rows_of(samples) is samples and samples.table is not None
-
-
-def test_a_result_has_the_form_of_what_was_given():
-    held, other = table(), table(2)
-    assert like(held, other) is other and replaced(held, other) is other
-    samples = packed()
-    made = like(samples, other)
-    assert made.table is other and len(samples) == 4
-    assert replaced(samples, other) is samples and samples == plain(2)
-
-
-@pytest.mark.parametrize("values", [torch.eye(4), torch.ones(4, 1).bfloat16(), np.array([True, False, False, True])])
-def test_columns_are_added_to_a_new_table_or_to_the_dicts_of_a_list(values):
-    held, samples, dicts = table(), packed(), plain()
-    added = with_columns(held, n=column_of(values)).rows()
-    assert held.rows() == plain()
-    assert with_columns(samples, n=column_of(values)) is samples and samples.table is not None
-    assert with_columns(dicts, n=column_of(values)) is dicts
-    for rows in (added, samples, dicts):
-        assert [type(row["n"]) for row in rows] == [bool if isinstance(values, np.ndarray) else torch.Tensor] * 4
-        assert [
-            row["n"].tolist() if isinstance(row["n"], torch.Tensor) else row["n"] for row in rows
-        ] == values.tolist()
 
 
 def test_a_whole_is_a_table_if_all_parts_are_in_columns_and_fit():
@@ -237,16 +181,6 @@ def test_an_item_holds_its_own_memory_and_no_more(make):
     assert held <= 1.5 * size and len(pickle.dumps(item)) <= 1.5 * size + 8192
 
 
-def test_what_was_packed_may_change_and_the_samples_do_not():
-    items = [{"obs": torch.zeros(2), "act": np.zeros(1)} for _ in range(3)]
-    samples = Table.of(items)
-    for item in items:
-        item["obs"] += 1
-        item["act"] += 1
-        item["new"] = 1
-    assert all(item["obs"].sum() == 0 and item["act"].sum() == 0 and len(item) == 2 for item in samples.rows())
-
-
 @pytest.mark.parametrize(
     "items", [[], [1], [{}], ["ab"], [{"a": 1}, {"b": 1}], [{"a": 1}, {"a": 1, "b": 2}], [[{"a": 1}]], [{"a": 1}, None]]
 )
@@ -284,66 +218,6 @@ def test_joined_samples_are_those_of_all_parts_in_order():
     assert Table.joined([table(), Table.of([{"m": 1}])]) is None
 
 
-def test_the_lengths_of_fragments_stay_with_all_samples_and_not_with_a_selection():
-    lengths = np.array([3, 1])
-    held = table().with_lengths(lengths)
-    for same in (
-        held,
-        held.with_columns(),
-        held.without("n"),
-        held.compact(),
-        copy.copy(held),
-        held.with_lengths(lengths),
-    ):
-        assert same.lengths is lengths and len(same) == 4
-    others = [held.take(slice(0, 4)), held.take(np.arange(4)), part_of(held, 0, 4), held.with_lengths(None)]
-    assert [other.lengths for other in (*others, Table.joined([held]), Table.joined([held, held]))] == [None] * 6
-    assert table().lengths is None
-
-
-def test_items_that_are_not_several_fragments_are_one():
-    held = table()
-    assert lengths_of(held).tolist() == lengths_of(packed()).tolist() == lengths_of(plain()).tolist() == [4]
-    assert last_rows(held).tolist() == last_rows(plain()).tolist() == [3]
-    assert last_rows([]).tolist() == []
-    held = held.with_lengths(np.array([0, 1, 0, 3, 0]))
-    assert lengths_of(held) is held.lengths and last_rows(held).tolist() == [0, 3]
-    assert items_at(held, last_rows(held)).rows() == items_at(plain(), np.array([0, 3])) == [plain()[0], plain()[3]]
-
-
-def test_joined_samples_fill_in_the_end_flags_that_some_lack():
-    told = Table.of([{"done": True, "terminated": False, "truncated": True}])
-    untold = Table.of([{"done": True}, {"done": False}])
-    joined = Table.joined([told, untold])
-    assert [(item["terminated"], item["truncated"]) for item in joined.rows()] == [
-        (False, True),
-        (True, False),
-        (False, False),
-    ]
-
-
-@pytest.mark.parametrize(
-    "done",
-    [np.array([True, False]), np.array([[1.0], [0.0]], np.float32), np.array([[True, True], [True, False]])],
-)
-def test_end_flags_follow_from_done(done):
-    columns = with_end_flags({"done": Column(Kind.TENSOR, done)}, ("terminated", "truncated"))
-    assert columns["terminated"].data.tolist() == [True, False] and columns["truncated"].data.tolist() == [False, False]
-
-
-def test_end_flags_need_a_done_and_only_those_that_are_asked_for_are_filled_in():
-    assert with_end_flags({"n": Column(Kind.INT, np.zeros(1, np.int64))}, ("terminated",)).keys() == {"n"}
-    done = {"done": Column(Kind.BOOL, np.array([True])), "truncated": Column(Kind.BOOL, np.array([True]))}
-    filled = with_end_flags(done, ("terminated",))
-    assert filled["terminated"].data.tolist() == [False] and with_end_flags(done, ()).keys() == done.keys()
-
-
-def test_end_flags_that_sequences_miss_are_filled_in_step_by_step():
-    done = Column(Kind.BOOL, np.array([[False, True], [True, True]]), None, steps=True)
-    filled = with_end_flags({"done": done}, ("terminated", "truncated"))
-    assert Table(filled).rows()[0] == {"done": [False, True], "terminated": [False, True], "truncated": [False, False]}
-
-
 def test_columns_can_be_added_replaced_and_left_out():
     held = table()
     more = held.with_columns(n=Column(Kind.INT, np.array([4, 3, 2, 1])), more=Column(Kind.BOOL, np.ones(4, bool)))
@@ -351,14 +225,3 @@ def test_columns_can_be_added_replaced_and_left_out():
     assert more.without("n", "other").rows()[0].keys() == {"done", "name", "value", "more"}
     assert held.rows() == plain()
     assert len(held.without(*held.columns)) == 4
-
-
-def test_compare_and_add_of_two_samples_look_at_both():
-    one, other = packed(2), packed(2)
-    assert one + other == plain(2) * 2
-    one, other = packed(2), packed(2)
-    one += other
-    assert len(one) == 4 and one == plain(2) * 2
-    one = packed(2)
-    one.extend(packed(1))
-    assert len(one) == 3 and one[2] == plain(1)[0]
