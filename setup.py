@@ -53,6 +53,7 @@ setup(
         "psutil>=5.9,<8",
     ],
     extras_require={
+        # Without EnvPool, which takes 740 MB with its assets.
         "test": [
             "pytest>=8",
             "pytest-cov>=5",
@@ -60,6 +61,13 @@ setup(
             "trueskill>=0.4.5",
             "pettingzoo>=1.24",
             "h5py>=3.8",
+            "matplotlib>=3.8",
+            "minatar>=1.0.15",
+            "opencv-python-headless>=4.9",
+            # By name, because older versions of gymnasium[box2d] compile Box2D.
+            "box2d>=2.3.10",
+            "mujoco>=3.1",
+            "imageio>=2.14.1",
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.14",
