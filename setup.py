@@ -64,8 +64,9 @@ setup(
             "matplotlib>=3.8",
             "minatar>=1.0.15",
             "opencv-python-headless>=4.9",
-            # By name, because older versions of gymnasium[box2d] compile Box2D.
+            # What gymnasium[box2d,mujoco] needs, by name: its older versions compile Box2D.
             "box2d>=2.3.10",
+            "pygame-ce>=2.2",
             "mujoco>=3.1",
             "imageio>=2.14.1",
             "hypothesis>=6.100",
@@ -100,7 +101,7 @@ setup(
         "tensorboard": ["tensorboard>=2.15"],
         "atari": ["opencv-python-headless>=4.9"],
         "league": ["trueskill>=0.4.5"],
-        "video": ["moviepy>=1.0", "pygame>=2.1.3"],
+        "video": ["moviepy>=1.0", "pygame-ce>=2.2"],  # not pygame, which has the same files
         "wandb": ["wandb>=0.17"],
         "mlflow": ["mlflow>=2.10"],
         "envpool": ["envpool>=1.2"],
