@@ -53,6 +53,7 @@ setup(
         "psutil>=5.9,<8",
     ],
     extras_require={
+        # Without EnvPool, which takes 740 MB with its assets.
         "test": [
             "pytest>=8",
             "pytest-cov>=5",
@@ -60,6 +61,14 @@ setup(
             "trueskill>=0.4.5",
             "pettingzoo>=1.24",
             "h5py>=3.8",
+            "matplotlib>=3.8",
+            "minatar>=1.0.15",
+            "opencv-python-headless>=4.9",
+            # What gymnasium[box2d,mujoco] needs, by name: its older versions compile Box2D.
+            "box2d>=2.3.10",
+            "pygame-ce>=2.2",
+            "mujoco>=3.1",
+            "imageio>=2.14.1",
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.14",
@@ -92,7 +101,7 @@ setup(
         "tensorboard": ["tensorboard>=2.15"],
         "atari": ["opencv-python-headless>=4.9"],
         "league": ["trueskill>=0.4.5"],
-        "video": ["moviepy>=1.0", "pygame>=2.1.3"],
+        "video": ["moviepy>=1.0", "pygame-ce>=2.2"],  # not pygame, which has the same files
         "wandb": ["wandb>=0.17"],
         "mlflow": ["mlflow>=2.10"],
         "envpool": ["envpool>=1.2"],

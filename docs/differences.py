@@ -11,7 +11,8 @@ from marks import ROOT, marks_of
 
 HEAD = """# Differences from DI-engine
 
-What DI-engine 0.5 gets wrong or lacks, and what ding does instead. Whatever else DI-engine documents works the same.
+This page lists what DI-engine 0.5 gets wrong or lacks, and what ding does instead, with a test for each row. Everything
+else that DI-engine documents works the same.
 """
 # The sections of the page with the tests that belong there; of patterns that match, the longest counts.
 SECTIONS = {

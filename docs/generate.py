@@ -401,8 +401,8 @@ def benchmarks_page() -> str:
 
 RECIPES = """# Recipes
 
-Configs for a policy on a family of envs, measured on some of them. `train` takes the one that fits best, and says so
-in one line:
+A recipe is a config for a policy on a family of envs, measured on some of them. `train` takes the one that fits best,
+and says so in one line:
 
 ```python
 from ding import train
@@ -417,22 +417,21 @@ ding list recipes
 ding train ppo CartPole-v1 --env-steps 20000 --exp-name from_recipe
 ```
 
-- What the caller says comes first: `train("ppo", "CartPole-v1", learning_rate=1e-3, num_envs=4, ...)` changes these
-  values and keeps the rest of the recipe. With another number of envs, on-policy recipes keep the steps of each env.
-- `recipe=False` (`--recipe none`) leaves it out: what nobody says has the defaults of the policy.
-- `recipe="dqn_box2d"` (`--recipe dqn_box2d`) takes this one, also for an env that it does not name.
-- An env that has no id, such as a class of your own, takes none unless you name one.
-- The recipe whose pattern spells out most of the env's id fits best.
+- **Change some values**: `train("ppo", "CartPole-v1", learning_rate=1e-3, num_envs=4, ...)` changes these and keeps the
+  rest of the recipe. On-policy recipes keep the steps of each env if you change the number of envs.
+- **Use none**: `recipe=False` (`--recipe none`) leaves the defaults of the policy.
+- **Name one**: `recipe="dqn_box2d"` (`--recipe dqn_box2d`) takes this one, even for an env that it does not name. An
+  env without an id, such as a class of your own, has no recipe unless you name one.
 
-A recipe is a config file in the folder `ding/recipes/` of the package, for `ding train` like any other: copy it, change
-it, and run `ding train my_config.py`.
+The best fit is the recipe whose pattern spells out most of the env's id. Recipes are config files in the folder
+`ding/recipes/` of the package: copy one, change it, and run `ding train my_config.py`.
 
 ## What they reach
 
-Greedy evaluation at the end of the budget, as [measured](../learning_scale.md) in the same harness as
-Stable-Baselines3, which has equal hyper-parameters, or those of RL Zoo with DQN. A recipe is on this list only if it is
-inside or above the interval of Stable-Baselines3, or reaches a goal as early, wherever both were measured; on MinAtar
-and Pong no peer was. Many more env steps, or another env of the family, may need other values.
+The table has returns of greedy evaluations at the end of the budget, [measured](../learning_scale.md) in the same
+harness as Stable-Baselines3 with equal hyper-parameters (for DQN, with those of RL Zoo). Wherever both were measured, a
+recipe ends inside or above the interval of Stable-Baselines3, or reaches the goal as early; on MinAtar and Pong, no
+other library was measured. Far more env steps, or another env of the family, may need other values.
 
 """
 

@@ -146,11 +146,12 @@ def page() -> str:
     parts = [
         "# Learning",
         "",
-        "How each policy learns, as measured by `tests/benchmarks/learning.py` with one torch thread a run, several",
-        "runs at a time on 2 cores of an AMD EPYC. A run ends at the first evaluation that reaches the stop value; its",
-        "env steps are those until then. Who learns from a data set takes none, and the budget is the size of it.",
-        "The final return is the interquartile mean over seeds of the last evaluation. Lines of a plot are single",
-        "seeds, the dashed one is the stop value. The settings are in `tests/benchmarks/learning_tasks/`.",
+        "This page shows how each policy learns. `tests/benchmarks/learning.py` measured it with one torch thread a",
+        "run, several runs at a time on 2 cores of an AMD EPYC; the settings are in",
+        "`tests/benchmarks/learning_tasks/`. A run ends at the first evaluation that reaches the stop value, and its",
+        "env steps count until then. Policies that learn from a data set take no env steps; their budget is the size",
+        "of the data set. The final return is the interquartile mean over seeds of the last evaluation. Each line of",
+        "a plot is a seed; the dashed line is the stop value.",
         "",
     ]
     for family, kept in families():

@@ -41,7 +41,6 @@ ELSEWHERE = re.compile(
 OPTIONAL = {
     "envpool": re.compile("env_pool"),
     "optuna": re.compile(r"\btune\b"),
-    "mujoco": re.compile("[Hh]opper"),
     "ale_py": re.compile("ALE/"),
     "onnxruntime": re.compile("onnx"),
 }
