@@ -78,12 +78,11 @@ class A2CPolicy(ActorCriticPolicy):
 
     def _update(self, batch: OnPolicyData) -> Learned:
         """Learn from the samples of a collection, and return the values to log of the last minibatch."""
-        logged, norms = self._learn_epoch(batch, ("action", "value", "adv", "weight"), self._loss)
-        total, loss, adv = logged[-1]
-        terms = dict(zip(("policy_loss", "value_loss", "entropy_loss"), loss, strict=True))
-        return Learned({"total_loss": total, **terms, "adv_abs_max": adv.abs().max(), "grad_norm": norms[-1]})
+        *_, last = self._learn_epoch(batch, ("action", "value", "adv", "weight"), self._loss)
+        return Learned({"total_loss": last.loss, **last.values, "grad_norm": last.norm})
 
-    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, Any]:
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of a minibatch, on which the optimizer steps, and the values to log beside it."""
         learn, action, value, adv = self._cfg.learn, batch["action"], batch["value"], batch["adv"]
         return_ = value + adv
         if learn.adv_norm:
@@ -93,4 +92,4 @@ class A2CPolicy(ActorCriticPolicy):
             a2c_data(output["logit"], action, drop_last_axis(output["value"]), adv, return_, batch["weight"]),
         )
         total = loss.policy_loss + learn.value_weight * loss.value_loss - learn.entropy_weight * loss.entropy_loss
-        return total, (total, loss, adv)
+        return total, {**loss._asdict(), "adv_abs_max": adv.abs().max()}

@@ -135,6 +135,20 @@ class KLLimit:
         return self.is_reached
 
 
+class MinibatchStep(NamedTuple):
+    """What is logged of a step on a minibatch.
+
+    Attributes:
+        loss: 0-d, detached.
+        values: what `_loss` returned to log beside it.
+        norm: that of the gradients before clipping, 0-d, if `learn.grad_norm` limits it.
+    """
+
+    loss: Tensor
+    values: Any
+    norm: Tensor
+
+
 class StochasticPolicy(BatchPolicy):
     """Base of policies that sample actions from a distribution given by the model's `logit`.
 
@@ -173,23 +187,20 @@ class StochasticPolicy(BatchPolicy):
         keys: Sequence[str],
         loss: Callable[[Any, dict[str, Any]], tuple[Tensor, Any]],
         is_too_far: Callable[[Any], bool] | None = None,
-    ) -> tuple[list[Any], list[Tensor]]:
+    ) -> list[MinibatchStep]:
         """Take one step on each of the shuffled minibatches of a collection.
 
         Several ranks take equally many steps: one with fewer minibatches begins again with its first.
 
         Args:
             keys: the columns of a minibatch, beside the observations.
-            loss: returns the loss of a minibatch from the model's output, and what to log.
+            loss: returns the loss of a minibatch from the model's output, and what to log beside it.
             is_too_far: returns, from what is logged of a minibatch, whether to end the epoch before a step on it.
-
-        Returns:
-            What `loss` returned to log of each step, and the norms of the gradients, if `learn.grad_norm` limits them.
         """
         learn, dtype = self._cfg.learn, dtype_of(self._model)
         max_norm = learn.get("grad_norm", math.inf)
         set_training(self._model, True)
-        logged, norms = [], []
+        steps = []
         minibatches = batch.minibatches(keys, int(learn.batch_size), self._rng)
         if self._cfg.multi_gpu:
             most = -smallest_over_ranks(-math.ceil(batch.size / int(learn.batch_size)))
@@ -200,9 +211,9 @@ class StochasticPolicy(BatchPolicy):
             total, values = loss(output, minibatch)
             if is_too_far is not None and is_too_far(values):
                 break
-            norms.append(self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=max_norm))
-            logged.append(values)
-        return logged, norms
+            norm = self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=max_norm)
+            steps.append(MinibatchStep(total.detach(), values, norm))
+        return steps
 
 
 class ActorCriticPolicy(StochasticPolicy):

@@ -57,10 +57,8 @@ class EpisodePolicy(StochasticPolicy):
         batch, rows = self._prepare(data), []
         limit = KLLimit(self._cfg.learn.get("target_kl"), all_ranks=self._cfg.multi_gpu)
         for _ in range(self._cfg.learn.get("epoch_per_collect", 1)):
-            logged, norms = self._learn_epoch(
-                batch, self._minibatch_keys, self._loss, lambda logged: limit.check(logged[-1:])
-            )
-            rows += [torch.stack([*row, norm]).detach() for row, norm in zip(logged, norms, strict=True)]
+            steps = self._learn_epoch(batch, self._minibatch_keys, self._loss, lambda logged: limit.check(logged[-1:]))
+            rows += [torch.stack([step.loss, *step.values, step.norm]).detach() for step in steps]
             if limit.is_reached:
                 break
         names, rates = self._monitor_vars_learn()[1:], self._learning_rates()
@@ -68,7 +66,7 @@ class EpisodePolicy(StochasticPolicy):
         return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.stack(rows).tolist()]
 
     def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
-        """Return the loss of a minibatch and the values to log, in the order of `_monitor_vars_learn`.
+        """Return the loss of a minibatch, and the values to log beside it, in the order of `_monitor_vars_learn`.
 
         With `target_kl` the last one is the divergence from the policy that collected.
         """
@@ -143,7 +141,7 @@ class PGPolicy(EpisodePolicy):
         policy_loss = -weighted_mean(terms.log_prob * return_, weight)
         entropy_loss = -self._cfg.learn.entropy_weight * weighted_mean(terms.entropy, weight)
         total = policy_loss + entropy_loss
-        return total, [total, policy_loss, entropy_loss, return_.abs().max()]
+        return total, [policy_loss, entropy_loss, return_.abs().max()]
 
     @property
     def _eval_wrapper(self) -> str:  # type: ignore[override]
@@ -219,7 +217,7 @@ class PPOPGPolicy(EpisodePolicy):
         surrogate = clipped_surrogate(terms.log_prob, batch["log_prob_old"], batch["return"], weight, learn.clip_ratio)
         entropy = weighted_mean(terms.entropy, weight)
         total = surrogate.loss - learn.entropy_weight * entropy
-        logged = [total, surrogate.loss, entropy, surrogate.approx_kl, surrogate.clipfrac]
+        logged = [surrogate.loss, entropy, surrogate.approx_kl, surrogate.clipfrac]
         if self._cfg.action_space == "continuous":
             logged += [part.mean() for part in (action, *mu_and_sigma(logit))]
         if learn.get("target_kl") is not None:

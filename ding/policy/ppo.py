@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from operator import add
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from ding.model.common.head import DiscreteHead, RegressionHead, ReparameterizationHead
 from ding.model.template.vac import MAVAC
 from ding.model.wrapper.model_wrappers import mask_logits
-from ding.policy.actor_critic import ACTION_KINDS, ActionKind, ActorCriticPolicy, KLLimit
+from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy, KLLimit, MinibatchStep
 from ding.policy.common_utils import drop_last_axis
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import COMPATIBLE
@@ -66,6 +65,16 @@ INIT_GAINS = Setting(
 def _above_one(value: Any) -> str | None:
     """Return None if `value` is None or a number above 1, else what is expected."""
     return None if value is None or (number()(value) is None and value > 1) else "a number above 1 or None"
+
+
+class PPOTerms(NamedTuple):
+    """Terms of the loss of a minibatch that are logged, detached."""
+
+    losses: list[Tensor]  # policy, value, entropy, and the divergence from the pretrained policy if there is one
+    means: list[Tensor]  # of `LOGGED_CONTINUOUS`
+    adv: Tensor  # [B, ...], as the loss uses it
+    value: Tensor  # [B, ...]
+    moves: list[tuple[Tensor, Tensor]]  # of each part of the action, log p_new - log p_old and p_new / p_old
 
 
 @POLICY_REGISTRY.register("ppo")
@@ -175,7 +184,7 @@ class PPOPolicy(ActorCriticPolicy):
 
         With `target_kl` they end early, see `KLLimit`. The result has the values to log of each optimizer step.
         """
-        batch, loss, rows = self._prepare(data), self._loss(), []
+        batch, rows = self._prepare(data), []
         limit = KLLimit(self._cfg.learn.get("target_kl"), all_ranks=self._cfg.multi_gpu)
 
         def is_too_far(terms: PPOTerms) -> bool:
@@ -183,25 +192,18 @@ class PPOPolicy(ActorCriticPolicy):
 
         for _ in range(int(self._cfg.learn.epoch_per_collect)):
             self._set_targets(batch)
-            steps, _ = self._learn_epoch(batch, _MINIBATCH_KEYS, loss, is_too_far)
+            steps = self._learn_epoch(batch, _MINIBATCH_KEYS, self._loss, is_too_far)
             if steps:
-                rows.append(loss.logged_values(steps))
+                rows.append(self._logged(steps))
             if limit.is_reached:
                 break
         rates = self._learning_rates()
         names = LOGGED + LOGGED_CONTINUOUS  # the latter exist for continuous actions only
         return [{**rates, **dict(zip(names, row, strict=False))} for row in torch.cat(rows).tolist()]
 
-    def _loss(self) -> PPOLoss:
-        learn = self._cfg.learn
-        weights = self._value_weight, self._entropy_weight
-        divergence = learn.get("kl_type", "k1"), learn.get("kl_beta", 0.0)
-        clipping = self._clip_ratio, learn.get("dual_clip"), learn.get("value_clip", True)
-        return PPOLoss(self._kind, *clipping, *weights, self._adv_norm, *divergence)
-
     def _prepare(self, data: list[dict[str, Any]]) -> OnPolicyData:
         device = self._device if self._cuda else None
-        batch = OnPolicyData(data, self._cfg.learn.ignore_done, self._recompute_adv, device)
+        batch = OnPolicyData(data, self._cfg.learn.ignore_done, with_next=self._recompute_adv, device=device)
         columns = batch.columns
         columns["log_prob_old"] = self._log_prob(columns.pop("logit"), columns["action"])
         if self._pretrained_model is not None:
@@ -233,88 +235,68 @@ class PPOPolicy(ActorCriticPolicy):
         if self._value_norm:
             self._running_mean_std.take_in(returns, all_ranks=self._cfg.multi_gpu)
 
+    def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, PPOTerms]:
+        """Return the loss of a minibatch, on which the optimizer steps and which is logged, and its terms to log.
 
-# --- the loss ---
-
-
-class PPOTerms(NamedTuple):
-    """Terms of the loss of a minibatch that are logged, detached."""
-
-    losses: list[Tensor]  # total, policy, value, entropy, and the divergence from the pretrained policy if there is one
-    means: list[Tensor]  # of `LOGGED_CONTINUOUS`
-    adv: Tensor  # [B, ...], as the loss uses it
-    value: Tensor  # [B, ...]
-    moves: list[tuple[Tensor, Tensor]]  # of each part of the action, log p_new - log p_old and p_new / p_old
-
-
-@dataclass(frozen=True, slots=True)
-class PPOLoss:
-    """Loss of PPO: policy + value_weight value - entropy_weight entropy + kl_beta KL (https://arxiv.org/abs/1707.06347).
-
-    For actions with several parts, the losses of the parts are added.
-    """
-
-    kind: ActionKind
-    clip_ratio: float
-    dual_clip: float | None
-    value_clip: bool
-    value_weight: float
-    entropy_weight: float
-    adv_norm: bool
-    kl_type: str
-    kl_beta: float
-
-    def __call__(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, PPOTerms]:
-        """Return the loss, and what `logged_values` is computed from.
+        It is policy + value_weight value - entropy_weight entropy + kl_beta KL (https://arxiv.org/abs/1707.06347). For
+        actions with several parts, the losses of the parts are added. Override it for another loss.
 
         Args:
             output: the model's `logit` and `value`.
             batch: `action, log_prob_old, value, adv, return_, weight`, and `log_prob_pretrained` or None.
         """
-        adv, weight, value = batch["adv"], batch["weight"], drop_last_axis(output["value"])
-        if self.adv_norm:
+        learn, adv, weight, value = self._cfg.learn, batch["adv"], batch["weight"], drop_last_axis(output["value"])
+        if self._adv_norm:
             adv = normalised(adv)
-        terms = self.kind.terms(output["logit"], batch["action"])
+        terms = self._kind.terms(output["logit"], batch["action"])
         surrogates = [
-            clipped_surrogate(term.log_prob, old, adv, weight, self.clip_ratio, self.dual_clip)
+            clipped_surrogate(term.log_prob, old, adv, weight, self._clip_ratio, learn.get("dual_clip"))
             for term, old in zip(terms, batch["log_prob_old"], strict=True)
         ]
         policy_loss = reduce(add, [surrogate.loss for surrogate in surrogates])
         value_data = ppo_value_data(value, batch["value"], batch["return_"], weight)
-        value_loss = ppo_value_error(value_data, self.clip_ratio, self.value_clip)
+        value_loss = ppo_value_error(value_data, self._clip_ratio, learn.get("value_clip", True))
         entropies = [term.entropy if term.entropy.shape == adv.shape else term.entropy.mean(1) for term in terms]
         entropy = reduce(add, [weighted_mean(entropy, weight) for entropy in entropies])
-        total = policy_loss + self.value_weight * value_loss
-        if self.entropy_weight:
-            total = total - self.entropy_weight * entropy
+        total = policy_loss + self._value_weight * value_loss
+        if self._entropy_weight:
+            total = total - self._entropy_weight * entropy
         losses, means = [policy_loss, value_loss, entropy], []
         if batch["log_prob_pretrained"] is not None:
             pairs = zip(terms, batch["log_prob_pretrained"], strict=True)
-            kl_div = reduce(add, [kl_estimate(term.log_prob - other, self.kl_type) for term, other in pairs])
-            total = total + self.kl_beta * kl_div
+            kl_type = learn.get("kl_type", "k1")
+            kl_div = reduce(add, [kl_estimate(term.log_prob - other, kl_type) for term, other in pairs])
+            total = total + learn.get("kl_beta", 0.0) * kl_div
             losses.append(kl_div)
-        if self.kind.is_discrete is False:
+        if self._kind.is_discrete is False:
             means = [part.mean() for part in (batch["action"].float(), *mu_and_sigma(output["logit"]))]
-        moves = [(surrogate.log_ratio, surrogate.ratio) for surrogate in surrogates]
-        losses = [term.detach() for term in (total, *losses)]
-        return total, PPOTerms(losses, [mean.detach() for mean in means], adv, value.detach(), moves)
+        return total, PPOTerms(
+            losses=[loss.detach() for loss in losses],
+            means=[mean.detach() for mean in means],
+            adv=adv,
+            value=value.detach(),
+            moves=[(surrogate.log_ratio, surrogate.ratio) for surrogate in surrogates],
+        )
 
-    def logged_values(self, steps: Sequence[PPOTerms]) -> Tensor:
+    def _logged(self, steps: Sequence[MinibatchStep]) -> Tensor:
         """Return the values of `LOGGED`, and of `LOGGED_CONTINUOUS` for continuous actions, of each step, [M, K].
 
         Statistics of all minibatches at once cost little; those of each took 4 % of an update of a small network.
         """
-        losses = torch.stack([torch.stack(step.losses) for step in steps])
-        adv, value = (torch.stack(column).flatten(1) for column in ([s.adv for s in steps], [s.value for s in steps]))
+        terms: list[PPOTerms] = [step.values for step in steps]
+        losses = torch.stack([torch.stack([step.loss, *step.values.losses]) for step in steps])
+        adv = torch.stack([term.adv for term in terms]).flatten(1)
+        value = torch.stack([term.value for term in terms]).flatten(1)
         changes = []
-        for part in zip(*[step.moves for step in steps], strict=True):
-            log_ratio, ratio = (torch.stack(column).flatten(1) for column in zip(*part, strict=True))
-            changes.append(torch.stack([-log_ratio.mean(1), is_clipped(ratio, self.clip_ratio).mean(1)], 1))
+        for part in range(len(terms[0].moves)):
+            log_ratio = torch.stack([term.moves[part][0] for term in terms]).flatten(1)
+            ratio = torch.stack([term.moves[part][1] for term in terms]).flatten(1)
+            changes.append(torch.stack([-log_ratio.mean(1), is_clipped(ratio, self._clip_ratio).mean(1)], 1))
         statistics = torch.stack([adv.amax(1), adv.mean(1), value.mean(1), value.amax(1)], 1)
         kl_div = losses[:, 4:] if losses.shape[1] > 4 else torch.zeros_like(losses[:, :1])
         columns = [losses[:, :4], statistics, reduce(torch.maximum, changes), kl_div]
-        if steps[0].means:
-            columns.append(torch.stack([torch.stack(step.means) for step in steps]))
+        if terms[0].means:
+            columns.append(torch.stack([torch.stack(term.means) for term in terms]))
         return torch.cat(columns, 1)
 
 

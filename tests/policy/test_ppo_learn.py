@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from ding.policy.actor_critic import ACTION_KINDS
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.pg import PPOPGPolicy
-from ding.policy.ppo import PPOLoss, PPOPolicy, normalised
+from ding.policy.ppo import PPOPolicy, normalised
 from ding.utils.file_helper import save_file
 from tests.generators import reseed, rng_of
 from tests.policy.learning import parameters_of
@@ -191,31 +190,43 @@ LOGGED = [
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_what_is_told_of_each_step_is_that_of_its_minibatch(space, monkeypatch):
+def test_what_is_told_of_each_step_is_that_of_its_minibatch(space):
     policy, told = make_policy(space=space, learn__learning_rate=0.05), []
 
-    def spy(self, output, batch):
-        total, terms = call(self, output, batch)
+    def spy(output, batch):
+        total, terms = loss(output, batch)
         adv, value = normalised(batch["adv"]), output["value"].detach()
         values = [total.item(), adv.max().item(), adv.mean().item(), value.mean().item(), value.max().item()]
-        log_ratios = [
-            (term.log_prob - old).detach()
-            for term, old in zip(self.kind.terms(output["logit"], batch["action"]), batch["log_prob_old"], strict=True)
-        ]
+        parts = zip(policy._kind.terms(output["logit"], batch["action"]), batch["log_prob_old"], strict=True)
+        log_ratios = [(term.log_prob - old).detach() for term, old in parts]
+        limit = policy.cfg.learn.clip_ratio
         values.append(max(-log_ratio.mean().item() for log_ratio in log_ratios))
-        values.append(max(((r.exp() - 1).abs() > self.clip_ratio).float().mean().item() for r in log_ratios))
+        values.append(max(((r.exp() - 1).abs() > limit).float().mean().item() for r in log_ratios))
         if space == "continuous":
             parts = batch["action"], output["logit"]["mu"], output["logit"]["sigma"]
             values += [part.mean().item() for part in parts]
         told.append(values)
         return total, terms
 
-    call = PPOLoss.__call__
-    monkeypatch.setattr(PPOLoss, "__call__", spy)
+    loss, policy._loss = policy._loss, spy
     steps = policy.learn_mode.forward(make_pieces(policy))
     names = ["total_loss", "adv_max", "adv_mean", "value_mean", "value_max", "approx_kl", "clipfrac"]
     names += ["act", "mu_mean", "sigma_mean"] if space == "continuous" else []
     assert [[step[name] for name in names] for step in steps] == told and steps[-1]["clipfrac"] > 0
+
+
+def test_a_subclass_may_have_another_loss():
+    class Regularized(PPOPolicy):
+        def _loss(self, output, batch):
+            total, terms = super()._loss(output, batch)
+            return total + 0.5 * output["value"].square().mean(), terms
+
+    def first_step(cls):
+        policy = make_policy(cls=cls)
+        return policy.learn_mode.forward(make_pieces(policy))[0]
+
+    plain, regularized = first_step(PPOPolicy), first_step(Regularized)
+    assert regularized["total_loss"] > plain["total_loss"] and regularized["policy_loss"] == plain["policy_loss"]
 
 
 def test_monitored_names(tmp_path):
@@ -311,7 +322,7 @@ def test_epochs_end_before_a_step_on_a_minibatch_where_the_policy_has_moved_too_
     make = make_pieces if cls is PPOPolicy else make_episodes
     data = make(free)
     obs = torch.stack([sample["obs"] for sample in data])
-    kind, action = ACTION_KINDS[space], default_preprocess_learn(data)["action"]
+    kind, action = free._kind, default_preprocess_learn(data)["action"]
 
     def log_prob(policy):
         with torch.no_grad():
@@ -412,8 +423,8 @@ def test_agents_with_values_of_their_own_learn():
 
 def test_agents_with_a_common_value_weigh_in_by_the_mean_of_their_entropies_in_each_sample():
     logit = torch.tensor([[[0.0, 0.0], [0.0, 0.0], [0.0, -1e9]], [[0.0, -1e9]] * 3])  # [2 samples, 3 agents, 2 actions]
-    loss = PPOLoss(ACTION_KINDS["discrete"], 0.2, None, True, 0.5, 0.1, False, "k1", 0.0)
+    policy = make_policy(learn__entropy_weight=0.1, learn__adv_norm=False)
     batch = {"action": torch.zeros(2, 3, dtype=torch.int64), "log_prob_pretrained": None, "adv": torch.zeros(2)}
     batch |= {"log_prob_old": [torch.zeros(2, 3)], "value": torch.zeros(2), "return_": torch.zeros(2)}
-    total, _ = loss({"logit": logit, "value": torch.zeros(2)}, {**batch, "weight": torch.tensor([3.0, 5.0])})
+    total, _ = policy._loss({"logit": logit, "value": torch.zeros(2)}, {**batch, "weight": torch.tensor([3.0, 5.0])})
     assert total.item() == pytest.approx(-0.1 * 3 * (2 / 3 * math.log(2)) / 2)
