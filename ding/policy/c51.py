@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ding.policy.dqn import NO_CRITERION, DQNPolicy, HeadInputs, TDError, renew_noise
+from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, renew_noise
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.utils.config_helper import Setting, Settings
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -33,9 +33,9 @@ class C51Policy(DQNPolicy):
             "model.v_min": -10,
             "model.v_max": 10,
             "model.n_atom": 51,
-            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
+        without=["learn.criterion"],
     )
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -43,10 +43,13 @@ class C51Policy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Return the cross-entropy to the distribution of r + gamma (1 - done) z', with z' of the next action."""
-        model = self._cfg.model
-        data = dist_nstep_td_data(*head.values("distribution"), head.action, head.next_action, *head.outcome)
+        model, batch = self._cfg.model, head.batch
+        dist, next_dist = head.output["distribution"], head.next_output["distribution"]
+        data = dist_nstep_td_data(
+            dist, next_dist, head.action, head.next_action, batch["reward"], batch["done"], batch["weight"]
+        )
         loss, error = dist_nstep_td_error(
-            data, self._gamma, model.v_min, model.v_max, model.n_atom, self._nstep, head.batch.get("value_gamma")
+            data, self._gamma, model.v_min, model.v_max, model.n_atom, self._nstep, batch.get("value_gamma")
         )
         return loss, error, {}
 

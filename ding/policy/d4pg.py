@@ -54,7 +54,7 @@ class D4PGPolicy(DDPGPolicy):
 
         The target is the projection of r_1 + ... + gamma^n Z'(s_n, mu'(s_n)).
         """
-        next_obs, settings = batch["next_obs"], self._cfg.model
+        next_obs, model = batch["next_obs"], self._cfg.model
         with torch.no_grad():
             next_output = self._target_actor.forward(next_obs, mode="compute_actor")
             next_critic = self._target_model.forward(self._judged(next_obs, next_output), mode="compute_critic")
@@ -62,11 +62,11 @@ class D4PGPolicy(DDPGPolicy):
         distribution = critic["distribution"]
         # The action is an input of the critic, so it returns one distribution.
         index = torch.zeros(len(distribution), dtype=torch.int64, device=distribution.device)
-        rest = batch["reward"], batch["done"], batch["weight"]
-        td_data = dist_nstep_td_data(distribution, next_critic["distribution"], index, index, *rest)
-        bounds = settings.v_min, settings.v_max, settings.n_atom
-        nstep, value_gamma = int(self._cfg.nstep), batch.get("value_gamma")
-        loss, error = dist_nstep_td_error(td_data, self._gamma, *bounds, nstep, value_gamma)
+        reward, done, weight, value_gamma = batch["reward"], batch["done"], batch["weight"], batch.get("value_gamma")
+        data = dist_nstep_td_data(distribution, next_critic["distribution"], index, index, reward, done, weight)
+        loss, error = dist_nstep_td_error(
+            data, self._gamma, model.v_min, model.v_max, model.n_atom, int(self._cfg.nstep), value_gamma
+        )
         logged = {"q_value": critic["q_value"].mean(), "action": self._mean_action(batch)}
         return CriticTerms({"critic_loss": loss}, error.detach(), logged)
 

@@ -80,12 +80,21 @@ class DQFDPolicy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Return lambda1 * n-step + one-step + lambda2 * margin loss, and the error; see `dqfd_nstep_td_error`."""
-        learn = self._cfg.learn
-        reward, done, weight = head.outcome
-        actions, ends = (head.action.view(-1), head.next_action), (done, head.batch["done_1"])
+        learn, batch = self._cfg.learn, head.batch
         next_q, next_action = head.next_output["one_step"]
-        rest = next_q, next_action, head.batch["is_expert"]
-        data = dqfd_nstep_td_data(*head.values("logit"), *actions, reward, *ends, weight, *rest)
+        data = dqfd_nstep_td_data(
+            q=head.output["logit"],
+            next_n_q=head.next_output["logit"],
+            action=head.action.view(-1),
+            next_n_action=head.next_action,
+            reward=batch["reward"],
+            done=batch["done"],
+            done_one_step=batch["done_1"],
+            weight=batch["weight"],
+            new_n_q_one_step=next_q,
+            next_n_action_one_step=next_action,
+            is_expert=batch["is_expert"],
+        )
         loss, error, _ = dqfd_nstep_td_error(
             data,
             self._gamma,
@@ -93,7 +102,7 @@ class DQFDPolicy(DQNPolicy):
             learn.lambda2,
             learn.margin_function,
             nstep=self._nstep,
-            value_gamma=head.batch.get("value_gamma"),
+            value_gamma=batch.get("value_gamma"),
             criterion=self._criterion,
         )
         return loss, error, {}

@@ -36,15 +36,6 @@ _CRITERIA: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 _CRITERION = "mse"
 
-
-def _untouched(value: Any) -> str | None:
-    is_default = value == _CRITERION
-    return None if is_default else "left out: this policy learns distributions, with the loss of its algorithm"
-
-
-# The setting `learn.criterion` of policies whose loss is defined by their algorithm.
-NO_CRITERION = Setting(rule=_untouched, doc="Leave it out: the loss of the TD error is that of the algorithm.")
-
 # The loss [], the error [B] of each sample, and values to log.
 TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
 
@@ -53,12 +44,11 @@ class HeadInputs(NamedTuple):
     """What the loss of one head is computed from, for B samples. Only multi-discrete actions have several heads.
 
     Attributes:
-        batch: the samples.
+        batch: the samples, with `reward` [n, B], `done` [B], and `weight` [B] or None.
         output: the output of the network for `obs`.
         next_output: the output of the target network for `next_obs`.
         action: [B], of the samples.
         next_action: [B], by which `next_output` is evaluated.
-        outcome: the reward [n, B], `done` [B], and the weight [B] or None.
     """
 
     batch: dict[str, Any]
@@ -66,11 +56,6 @@ class HeadInputs(NamedTuple):
     next_output: dict[str, Any]
     action: Tensor
     next_action: Tensor
-    outcome: tuple[Tensor, Tensor, Any]
-
-    def values(self, key: str) -> tuple[Tensor, Tensor]:
-        """Return this entry of both outputs."""
-        return self.output[key], self.next_output[key]
 
 
 @POLICY_REGISTRY.register("dqn")
@@ -146,7 +131,8 @@ class DQNPolicy(BatchPolicy):
         self._nstep = int(self._cfg.nstep)
         self._criterion = _CRITERIA[self._cfg.learn.get("criterion", _CRITERION)]
         self._init_optimizers()
-        self._init_target(*self._target_update())
+        freq, theta = self._target_update()
+        self._init_target(freq, theta)
         self._learn_model = self._wrapped("argmax_sample")
 
     def _init_optimizers(self) -> None:
@@ -221,19 +207,19 @@ class DQNPolicy(BatchPolicy):
     def _heads(self, batch: dict[str, Any]) -> list[HeadInputs]:
         """Forward the networks, and return what each head has of their output."""
         output, next_output, next_action = self._forward_networks(batch)
-        outcome = batch["reward"], batch["done"], batch["weight"]
         if isinstance(output["logit"], Tensor):
-            return [HeadInputs(batch, output, next_output, batch["action"].long(), next_action, outcome)]
-        columns = split_heads(output), split_heads(next_output), head_actions(batch["action"]), next_action
-        return [HeadInputs(batch, *column, outcome) for column in zip(*columns, strict=True)]
+            return [HeadInputs(batch, output, next_output, batch["action"].long(), next_action)]
+        outputs, next_outputs, actions = split_heads(output), split_heads(next_output), head_actions(batch["action"])
+        return [HeadInputs(batch, outputs[i], next_outputs[i], actions[i], next_action[i]) for i in range(len(outputs))]
 
     def _td_error(self, heads: list[HeadInputs]) -> TDError:
         """Return loss, error [B] and values to log, averaged over the heads."""
         if len(heads) == 1:
             return self._terms(heads[0])
-        losses, errors, values = zip(*map(self._terms, heads), strict=True)
-        logged = {name: torch.stack([head[name] for head in values]).mean() for name in values[0]}
-        return torch.stack(losses).mean(), torch.stack(errors).mean(0), logged
+        terms = [self._terms(head) for head in heads]
+        loss = torch.stack([loss for loss, _, _ in terms]).mean()
+        error = torch.stack([error for _, error, _ in terms]).mean(0)
+        return loss, error, {name: torch.stack([logged[name] for _, _, logged in terms]).mean() for name in terms[0][2]}
 
     def _terms(self, head: HeadInputs) -> TDError:
         """Return loss, error [B] and all values to log of one head."""
@@ -247,9 +233,12 @@ class DQNPolicy(BatchPolicy):
 
         The target is r + gamma (1 - done) q'(s', argmax_a q(s', a)) with q' of the target network.
         """
-        data = q_nstep_td_data(*head.values("logit"), head.action, head.next_action, *head.outcome)
+        batch, q, next_q = head.batch, head.output["logit"], head.next_output["logit"]
+        data = q_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], batch["weight"]
+        )
         loss, error = q_nstep_td_error(
-            data, self._gamma, self._nstep, value_gamma=head.batch.get("value_gamma"), criterion=self._criterion
+            data, self._gamma, self._nstep, value_gamma=batch.get("value_gamma"), criterion=self._criterion
         )
         return loss, error, {}
 
@@ -347,10 +336,11 @@ class BDQPolicy(DQNPolicy):
 
         All branches have the target r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
         """
-        q, next_q = head.values("logit")
-        data = q_nstep_td_data(q, next_q, head.action.view(q.shape[:2]), head.next_action, *head.outcome)
+        batch, q, next_q = head.batch, head.output["logit"], head.next_output["logit"]
+        action = head.action.view(q.shape[:2])
+        data = q_nstep_td_data(q, next_q, action, head.next_action, batch["reward"], batch["done"], batch["weight"])
         loss, error = bdq_nstep_td_error(
-            data, self._gamma, self._nstep, value_gamma=head.batch.get("value_gamma"), criterion=self._criterion
+            data, self._gamma, self._nstep, value_gamma=batch.get("value_gamma"), criterion=self._criterion
         )
         return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}
 

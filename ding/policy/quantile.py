@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.policy.dqn import NO_CRITERION, DQNPolicy, HeadInputs, TDError
+from ding.policy.dqn import DQNPolicy, HeadInputs, TDError
 from ding.policy.settings import positive
 from ding.policy.training_step import Learned
 from ding.rl_utils.distributional import (
@@ -47,9 +47,9 @@ class QRDQNPolicy(DQNPolicy):
         {
             "type": "qrdqn",
             "model.num_quantiles": NO_DEFAULT,
-            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
+        without=["learn.criterion"],
     )
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -57,10 +57,11 @@ class QRDQNPolicy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at fixed fractions: the error is summed over them, averaged over target quantiles."""
-        reward, done, weight = head.outcome
-        actions, fractions = (head.action, head.next_action), head.output["tau"]
-        data = qrdqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
-        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, head.batch.get("value_gamma"))
+        batch, q, next_q, fractions = head.batch, head.output["q"], head.next_output["q"], head.output["tau"]
+        data = qrdqn_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], fractions, batch["weight"]
+        )
+        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, batch.get("value_gamma"))
         return loss, error, {}
 
 
@@ -87,9 +88,9 @@ class IQNPolicy(DQNPolicy):
             "model.num_quantiles": NO_DEFAULT,
             "model.quantile_embedding_size": NO_DEFAULT,
             "learn.kappa": Setting(1.0, positive, "Threshold of the Huber loss, beyond which it is linear."),
-            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
+        without=["learn.criterion"],
     )
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -97,27 +98,23 @@ class IQNPolicy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at random fractions: the error is summed over them, averaged over target quantiles."""
-        reward, done, weight = head.outcome
-        actions, fractions = (head.action, head.next_action), head.output["quantiles"]
-        data = iqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        batch, q, next_q, fractions = head.batch, head.output["q"], head.next_output["q"], head.output["quantiles"]
+        data = iqn_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], fractions, batch["weight"]
+        )
         loss, error = iqn_nstep_td_error(
-            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, batch.get("value_gamma")
         )
         return loss, error, {}
 
     def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Forward, and return `q` [T, E, N] and `quantiles` [T * E, 1] of each head with the envs as the first axis."""
         output = super()._forward_batch(model, obs, obs_key, **kwargs)
         q, quantiles = output["q"], output["quantiles"]
         if isinstance(q, Tensor):
-            rows: Any = _rows_of_envs(q, quantiles)
-        else:
-            rows = zip(*[_rows_of_envs(*head) for head in zip(q, quantiles, strict=True)], strict=True)
-        return {**output, **dict(zip(("q", "quantiles"), rows, strict=True))}
-
-
-def _rows_of_envs(q: Tensor, quantiles: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `q` [T, E, N] and `quantiles` [T * E, 1] with the envs as the first axis."""
-    return q.transpose(0, 1), quantiles.view(q.shape[:2]).T
+            return {**output, "q": q.transpose(0, 1), "quantiles": quantiles.view(q.shape[:2]).T}
+        fractions = [own.view(head.shape[:2]).T for head, own in zip(q, quantiles, strict=True)]
+        return {**output, "q": [head.transpose(0, 1) for head in q], "quantiles": fractions}
 
 
 # Name of the module that proposes fractions.
@@ -150,10 +147,9 @@ class FQFPolicy(DQNPolicy):
             "learn.learning_rate_quantile": Setting(5e-5, positive, "Learning rate of all other parameters."),
             "learn.kappa": Setting(1.0, positive, "Divisor of the quantile regression loss."),
             "learn.ent_coef": Setting(0, number(), "Weight of the fractions' entropy in their loss."),
-            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
-        without=["learn.learning_rate"],
+        without=["learn.criterion", "learn.learning_rate"],
     )
 
     _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -216,11 +212,12 @@ class FQFPolicy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at proposed fractions: the error is summed over them, averaged over target quantiles."""
-        reward, done, weight = head.outcome
-        actions, fractions = (head.action, head.next_action), head.output["quantiles_hats"]
-        data = fqf_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        batch, q, next_q, fractions = head.batch, head.output["q"], head.next_output["q"], head.output["quantiles_hats"]
+        data = fqf_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], fractions, batch["weight"]
+        )
         loss, error = fqf_nstep_td_error(
-            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, batch.get("value_gamma")
         )
         return loss, error, {}
 
