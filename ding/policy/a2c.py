@@ -60,7 +60,7 @@ class A2CPolicy(ActorCriticPolicy):
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         gains = self._cfg.learn.get("init_gains")
         if learns and gains is not None:  # before rank 0 broadcasts its parameters
-            initialise_by_gains(model, *gains)
+            initialise_by_gains(model, hidden=gains[0], actor=gains[1], critic=gains[2])
         super()._set_up_model(model, learns)
 
     def _monitor_vars_learn(self) -> list[str]:

@@ -294,7 +294,8 @@ class ActorCriticPolicy(StochasticPolicy):
             added["done"][last] = False
             goes_on = np.ones_like(ends)
         else:
-            goes_on = bootstrap_mask(*(flag_column(transitions, key) for key in ("done", *END_FLAGS)))
+            done, terminated, truncated = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
+            goes_on = bootstrap_mask(done, terminated, truncated)
         ends[last] = True
         added.update(traj_flag=ends, adv=self._advantages(transitions, ends, goes_on))
         transitions = with_columns(transitions, **{key: column_of(values) for key, values in added.items()})

@@ -144,10 +144,10 @@ def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: b
         terminated: Tensor = batch["terminated"]
         if terminated.dtype is torch.bool and terminated.shape == done.shape:
             return terminated.float()
-        told = {"terminated": terminated}
+        goes_on: Tensor = bootstrap_mask(done, terminated)
     else:
-        told = {flag: column for flag in END_FLAGS if (column := flag_column(data, flag)) is not None}
-    return (~bootstrap_mask(done, **told)).float() if told else done.float()
+        goes_on = bootstrap_mask(done, flag_column(data, "terminated"), flag_column(data, "truncated"))
+    return (~goes_on).float()
 
 
 def stack_column(data: Items, key: str) -> Tensor:

@@ -112,8 +112,8 @@ class DQFDPolicy(DQNPolicy):
         """Return n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
         if not transitions:
             return []
-        done, *flags = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
-        ends: np.ndarray = ~bootstrap_mask(done, *flags)
+        done, terminated, truncated = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
+        ends: np.ndarray = ~bootstrap_mask(done, terminated, truncated)
         table = table_of(transitions)
         if table is not None:
             table = table.with_columns(next_obs_1=table.columns["next_obs"], done_1=Column(Kind.BOOL, ends))

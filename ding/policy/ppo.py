@@ -138,7 +138,7 @@ class PPOPolicy(ActorCriticPolicy):
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         gains = self._cfg.learn.get("init_gains")
         if learns and gains is not None:  # before rank 0 broadcasts its parameters
-            initialise_by_gains(model, *gains)
+            initialise_by_gains(model, hidden=gains[0], actor=gains[1], critic=gains[2])
         elif learns and self._cfg.learn.ppo_param_init:
             initialise_actor_critic(model, is_gaussian=self._cfg.action_space != "discrete")
         super()._set_up_model(model, learns)
@@ -171,7 +171,7 @@ class PPOPolicy(ActorCriticPolicy):
             # In DI-engine's saved states the parameters are in the order encoders, critic, actor.
             names = ("actor_encoder", "critic_encoder", "critic_head", "actor_head")
             parts = [getattr(self._model, name).parameters() for name in names]
-            self._optimizer.accept_order(dict.fromkeys(chain(*parts)))
+            self._optimizer.accept_order(dict.fromkeys(chain.from_iterable(parts)))
         self._learn_model = self._wrapped("base")
         self._pretrained_model: nn.Module | None = None
         if learn.pretrained_model_path is not None:
@@ -356,21 +356,18 @@ def initialise_by_gains(model: nn.Module, hidden: float, actor: float, critic: f
                 f"{type(model).__name__} has no {name}: leave init_gains out, or set it to None"
             )
         for head in getattr(model, name).modules():
-            if isinstance(head, DiscreteHead | RegressionHead | ReparameterizationHead):
-                for layer in _last_layers(head):
-                    _make_orthogonal(layer, gain)
-
-
-def _last_layers(head: nn.Module) -> list[nn.Module]:
-    if isinstance(head, ReparameterizationHead):
-        return [layer for layer in (head.mu, head.log_sigma_layer) if layer is not None]
-    return [[layer for layer in head.modules() if isinstance(layer, nn.Linear)][-1]]
+            if isinstance(head, ReparameterizationHead):
+                _make_orthogonal(head.mu, gain)
+                _make_orthogonal(head.log_sigma_layer, gain)
+            elif isinstance(head, DiscreteHead | RegressionHead):
+                *_, last = (layer for layer in head.modules() if isinstance(layer, nn.Linear))
+                _make_orthogonal(last, gain)
 
 
 _Weighted = type[nn.Linear] | type[nn.Conv2d]
 
 
-def _make_orthogonal(layer: nn.Module, gain: float, kinds: tuple[_Weighted, ...] = (nn.Linear,)) -> None:
+def _make_orthogonal(layer: nn.Module | None, gain: float, kinds: tuple[_Weighted, ...] = (nn.Linear,)) -> None:
     if isinstance(layer, kinds):
         nn.init.orthogonal_(layer.weight, gain)
         if layer.bias is not None:

@@ -134,22 +134,19 @@ class PPOOffPolicy(ActorCriticPolicy):
         """Return the loss of predictions [B] in units of the value scale, after an update of the scale."""
         scale, weight = self._value_scale(), batch["weight"]
         if self._nstep_return:
-            returns = self._nstep_returns(batch, scale)
+            with torch.no_grad():
+                next_value = drop_last_axis(self._model(batch["next_obs"], mode="compute_critic")["value"]) * scale
+                data = nstep_return_data(batch["reward"], next_value, batch["done"])
+                returns = nstep_return(data, self._gamma, self._nstep, batch.get("value_gamma"))
             loss = weighted_mean((value - returns / scale).square(), weight)
         else:
             # Samples from elsewhere may have no return; the scale at their collection is then not known.
             returns = batch["return"] if "return" in batch else batch["value"] * scale + batch["adv"]
-            data = ppo_value_data(value, batch["value"], returns / scale, weight)
-            loss = ppo_value_error(data, self._cfg.learn.clip_ratio)
+            value_data = ppo_value_data(value, batch["value"], returns / scale, weight)
+            loss = ppo_value_error(value_data, self._cfg.learn.clip_ratio)
         if self._value_norm:
             self._running_mean_std.take_in(returns, all_ranks=self._cfg.multi_gpu)
         return loss
-
-    @torch.no_grad()
-    def _nstep_returns(self, batch: dict[str, Any], scale: float) -> Tensor:
-        next_value = drop_last_axis(self._model(batch["next_obs"], mode="compute_critic")["value"]) * scale
-        data = nstep_return_data(batch["reward"], next_value, batch["done"])
-        return nstep_return(data, self._gamma, self._nstep, batch.get("value_gamma"))
 
     # --- collect ---
 

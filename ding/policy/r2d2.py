@@ -159,9 +159,9 @@ class R2D2Policy(BatchPolicy):
         action = batch["action"][steps].long()
         is_final = torch.zeros_like(batch["done"][steps], dtype=torch.bool)
         if not self._cfg.learn.ignore_done:
-            done, *flags = (_flat(batch.get(flag), steps) for flag in ("done", *END_FLAGS))
-            assert done is not None
-            is_final = ~bootstrap_mask(done, *flags).view_as(action)
+            terminated, truncated = (_flat(batch.get(flag), steps) for flag in END_FLAGS)
+            done = batch["done"][steps].flatten()
+            is_final = ~bootstrap_mask(done, terminated, truncated).view_as(action)
 
         td_data = q_nstep_td_data(
             q.flatten(0, 1),
@@ -236,7 +236,8 @@ class R2D2Policy(BatchPolicy):
         if table is not None:
             transitions = replaced(transitions, table.without("next_obs"))  # recorded, but nothing learns from it
         last = items_at(transitions, last_rows(transitions))
-        is_final = ~bootstrap_mask(*(flag_column(last, flag) for flag in ("done", *END_FLAGS)))
+        done, terminated, truncated = (flag_column(last, flag) for flag in ("done", *END_FLAGS))
+        is_final = ~bootstrap_mask(done, terminated, truncated)
         steps = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
         return get_train_sample(append_null_steps(steps, self._nstep * is_final), self._sequence_len)
 

@@ -8,14 +8,14 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.example import runner
-from ding.example.runner import one_torch_thread
+from ding.torch_utils.thread_count import threads
 
 NAMES = ["pendulum_sac", "pendulum_td3"]
 
 
 @pytest.fixture(autouse=True)
 def in_tmp_on_one_thread():
-    with one_torch_thread():
+    with threads(1):
         yield
 
 

@@ -139,24 +139,12 @@ def test_attributes_are_answered_by_method_then_by_name():
         mode.get_attribute("nowhere")
 
 
-def test_how_else_a_policy_is_called_follows_its_type_unless_it_tells():
-    def mode(cls, name):
-        return cls(EasyDict(cls.default_config(), type=name), enable_field=["collect"]).collect_mode
-
-    def calls(policy):
-        return takes_env_id(policy), takes_state(policy)
-
-    assert calls(DQNPolicy(make_config()).collect_mode) == (False, False)
-    assert calls(mode(OrderedPolicy, "ngu_command")) == (True, False)
-    assert calls(mode(OrderedPolicy, "dreamer_command")) == (False, True)
-    told = {"process_transition_takes_env_id": False, "forward_takes_state": True}
-    telling = type("Telling", (OrderedPolicy,), told)
-    assert calls(mode(telling, "ngu_command")) == calls(mode(telling, "own")) == (False, True)
-    assert [mode(telling, "own").get_attribute(name) for name in told] == [False, True]
-    # Modes that are not of a `Policy` know the documented attributes only.
-    assert calls(ScriptedPolicy(type="ngu_command")) == (True, False)
-    assert calls(ScriptedPolicy(type="dreamer_command")) == (False, True)
-    assert calls(ScriptedPolicy()) == (False, False)
+@pytest.mark.parametrize(("name", "calls"), [("ngu_command", (True, False)), ("dreamer_command", (False, True))])
+def test_how_else_a_policy_is_called_follows_its_type(name, calls):
+    of_ours = OrderedPolicy(EasyDict(OrderedPolicy.default_config(), type=name), enable_field=["collect"]).collect_mode
+    assert [(takes_env_id(mode), takes_state(mode)) for mode in (of_ours, ScriptedPolicy(type=name))] == [calls] * 2
+    for mode in (DQNPolicy(make_config()).collect_mode, ScriptedPolicy()):
+        assert (takes_env_id(mode), takes_state(mode)) == (False, False)
 
 
 def test_top_level_sizes_win_over_their_sections():

@@ -515,7 +515,7 @@ class TargetNetworkWrapper(IModelWrapper):
             raise ConfigError(f"target update_type {update_type!r} is unknown; allowed: assign, momentum")
         self._is_copied = update_type == "assign"
         self._freq = update_kwargs.get("freq", None if self._is_copied else 1)
-        self._theta = update_kwargs.get("theta")
+        self._theta: Any = update_kwargs.get("theta")
         if (allowed := integer(1)(self._freq)) is not None:
             raise ConfigError(f"target update of type {update_type!r}: freq = {self._freq!r}; it must be {allowed}")
         if not self._is_copied and (number(0, 1)(self._theta) is not None or self._theta == 0):
