@@ -78,7 +78,7 @@ class A2CPolicy(ActorCriticPolicy):
 
     def _update(self, batch: OnPolicyData) -> Learned:
         """Learn from the samples of a collection, and return the values to log of the last minibatch."""
-        *_, last = self._learn_epoch(batch, ("action", "value", "adv", "weight"), self._loss)
+        last = self._learn_epoch(batch, ("action", "value", "adv", "weight"), self._loss)[-1]
         return Learned({"total_loss": last.loss, **last.values, "grad_norm": last.norm})
 
     def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:

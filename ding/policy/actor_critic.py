@@ -16,23 +16,22 @@ from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import (
     batch_observations,
+    bootstraps,
     drop_column,
     drop_last_axis,
-    flag_column,
     is_end,
     model_input,
-    stack_column,
 )
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import setting
-from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.adder import get_train_sample, stacked
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
-from ding.rl_utils.returns import bootstrap_mask, gae, gae_data
+from ding.rl_utils.returns import gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.fast_modules import dtype_of, set_training
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
-from ding.utils.data.samples import END_FLAGS, Items, column_of, last_rows, with_columns
+from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.module_state import load_parts, parts_state
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, smallest_over_ranks
 from ding.utils.running_stats import RunningMeanStd
@@ -294,8 +293,7 @@ class ActorCriticPolicy(StochasticPolicy):
             added["done"][last] = False
             goes_on = np.ones_like(ends)
         else:
-            done, terminated, truncated = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
-            goes_on = bootstrap_mask(done, terminated, truncated)
+            goes_on = bootstraps(transitions)
         ends[last] = True
         added.update(traj_flag=ends, adv=self._advantages(transitions, ends, goes_on))
         transitions = with_columns(transitions, **{key: column_of(values) for key, values in added.items()})
@@ -309,8 +307,7 @@ class ActorCriticPolicy(StochasticPolicy):
             ends: [T], whether a trajectory fragment ends there.
             goes_on: [T], whether to bootstrap from the next value.
         """
-        value, reward = (stack_column(transitions, key) for key in ("value", "reward"))
-        value = value * self._value_scale()
+        value, reward = stacked(transitions, "value") * self._value_scale(), stacked(transitions, "reward")
         flag = torch.from_numpy(ends)
         next_value = torch.cat([value[1:], torch.zeros_like(value[:1])])
         next_value[flag] = 0

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
-from ding.policy.common_utils import flag_column
+from ding.policy.common_utils import bootstraps
 from ding.policy.dqn import DQNPolicy, HeadInputs, TDError
 from ding.policy.settings import positive
-from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import dqfd_nstep_td_data, dqfd_nstep_td_error
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, integer, number
-from ding.utils.data.samples import END_FLAGS, Column, Items, Kind, like, rows_of, table_of
+from ding.utils.data.samples import Column, Items, Kind, like, rows_of, table_of, values_of
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -63,11 +61,10 @@ class DQFDPolicy(DQNPolicy):
         batch["next_obs_1"] = self._model_input(batch["next_obs_1"])
         done = batch["done"]
         batch["done_1"] = torch.zeros_like(done) if self._cfg.learn.ignore_done else batch["done_1"].to(done.dtype)
-        is_expert = flag_column(data, "is_expert")  # a sample without the flag is not an expert's
-        marks = (
-            np.zeros(len(done)) if is_expert is None else [0.0 if mark is None else float(mark) for mark in is_expert]
-        )
-        batch["is_expert"] = torch.as_tensor(marks).to(done)
+        is_expert = values_of(data, "is_expert")
+        marks = [None] * len(done) if is_expert is None else is_expert
+        # A sample without the flag is not an expert's.
+        batch["is_expert"] = torch.tensor([0.0 if mark is None else float(mark) for mark in marks]).to(done)
         return batch
 
     def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
@@ -112,8 +109,7 @@ class DQFDPolicy(DQNPolicy):
         """Return n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
         if not transitions:
             return []
-        done, terminated, truncated = (flag_column(transitions, key) for key in ("done", *END_FLAGS))
-        ends: np.ndarray = ~bootstrap_mask(done, terminated, truncated)
+        ends = ~bootstraps(transitions)
         table = table_of(transitions)
         if table is not None:
             table = table.with_columns(next_obs_1=table.columns["next_obs"], done_1=Column(Kind.BOOL, ends))

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ding.policy.actor_critic import KLLimit, StochasticPolicy
-from ding.policy.common_utils import is_end, stack_column
+from ding.policy.common_utils import is_end
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.ppo import initialise_actor_critic
 from ding.policy.settings import COMPATIBLE
-from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.adder import get_train_sample, stacked
 from ding.rl_utils.log_prob import mu_and_sigma
 from ding.rl_utils.ppo import clipped_surrogate, kl_estimate
 from ding.rl_utils.returns import gae, gae_data, weighted_mean
@@ -89,7 +89,7 @@ class EpisodePolicy(StochasticPolicy):
                 f"{type(self).__name__} learns from whole episodes, but the last transition is not done; set "
                 "policy.collect.collector = {'type': 'episode', 'get_train_sample': True} and policy.collect.n_episode"
             )
-        reward = stack_column(transitions, "reward").reshape(len(done), 1)
+        reward = stacked(transitions, "reward").reshape(len(done), 1)
         zeros = torch.zeros_like(reward)
         discount = self._cfg.collect.discount_factor
         returns = gae(gae_data(zeros, zeros, reward, None, torch.from_numpy(done[:, None])), discount, 1.0)

@@ -360,8 +360,7 @@ def initialise_by_gains(model: nn.Module, hidden: float, actor: float, critic: f
                 _make_orthogonal(head.mu, gain)
                 _make_orthogonal(head.log_sigma_layer, gain)
             elif isinstance(head, DiscreteHead | RegressionHead):
-                *_, last = (layer for layer in head.modules() if isinstance(layer, nn.Linear))
-                _make_orthogonal(last, gain)
+                _make_orthogonal([layer for layer in head.modules() if isinstance(layer, nn.Linear)][-1], gain)
 
 
 _Weighted = type[nn.Linear] | type[nn.Conv2d]

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import ACTION_KINDS, ActorCriticPolicy
-from ding.policy.common_utils import drop_last_axis, stack_column
+from ding.policy.common_utils import drop_last_axis
 from ding.policy.ppo import initialise_actor_critic, normalised
 from ding.policy.training_step import Learned
-from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
+from ding.rl_utils.adder import get_nstep_return_data, get_train_sample, stacked
 from ding.rl_utils.log_prob import mu_and_sigma
 from ding.rl_utils.ppo import clipped_surrogate, ppo_value_data, ppo_value_error
 from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
@@ -163,6 +163,6 @@ class PPOOffPolicy(ActorCriticPolicy):
         if self._nstep_return:
             samples = get_nstep_return_data(samples, self._nstep, gamma=self._gamma)
         elif self._value_norm:
-            value, adv = (stack_column(samples, key) for key in ("value", "adv"))
-            samples = with_columns(samples, **{"return": column_of(value * self._value_scale() + adv)})
+            returns = stacked(samples, "value") * self._value_scale() + stacked(samples, "adv")
+            samples = with_columns(samples, **{"return": column_of(returns)})
         return get_train_sample(samples, self._unroll_len)

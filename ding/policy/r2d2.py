@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ding.model.common.encoder import mask_like
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import flag_column
+from ding.policy.common_utils import bootstraps
 from ding.policy.sequence_policy import collate_sequences
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
@@ -235,9 +235,7 @@ class R2D2Policy(BatchPolicy):
         table = table_of(transitions)
         if table is not None:
             transitions = replaced(transitions, table.without("next_obs"))  # recorded, but nothing learns from it
-        last = items_at(transitions, last_rows(transitions))
-        done, terminated, truncated = (flag_column(last, flag) for flag in ("done", *END_FLAGS))
-        is_final = ~bootstrap_mask(done, terminated, truncated)
+        is_final = ~bootstraps(items_at(transitions, last_rows(transitions)))
         steps = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
         return get_train_sample(append_null_steps(steps, self._nstep * is_final), self._sequence_len)
 

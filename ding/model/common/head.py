@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
-from ding.rl_utils.distributional import beta_function_map, uniform
+from ding.rl_utils.distributional import beta_function_map
 from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.network.fast_modules import pass_through
 from ding.torch_utils.network.nn_module import MLP, Activation, NoiseLinearLayer, as_activation, fc_block, noise_block
@@ -448,13 +448,14 @@ class QuantileHead(RandomModule):
         self.num_quantiles = num_quantiles
         self.quantile_embedding_size = quantile_embedding_size
         self.beta_function = beta_function_map[beta_function_type]
+        self._is_distorted = beta_function_type != "uniform"
 
     def forward(self, x: Tensor, num_quantiles: int | None = None) -> dict[str, Tensor]:
         """Forward [B, hidden_size] with `num_quantiles` instead of the default number of fractions."""
         count = self.num_quantiles if num_quantiles is None else num_quantiles
         tau = draw_uniform(self.rng, (count, len(x), 1), like=x)
         q = distorted = self._values(x, tau)
-        if self.beta_function is not uniform:
+        if self._is_distorted:
             distorted = self._values(x, self.beta_function(draw_uniform(self.rng, tau.shape, like=x)))
         return {"logit": distorted.mean(0), "q": q, "quantiles": tau.flatten(0, 1)}
 
