@@ -41,8 +41,11 @@ def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTe
     """
     if not isinstance(logit, Tensor):
         parts = action.unbind(-1) if isinstance(action, Tensor) else [part.reshape(-1) for part in action]
-        terms = [categorical_terms(*pair) for pair in zip(logit, parts, strict=True)]
-        return ActionTerms(*(torch.stack(columns).sum(0) for columns in zip(*terms, strict=True)))
+        terms = [categorical_terms(head, part) for head, part in zip(logit, parts, strict=True)]
+        return ActionTerms(
+            log_prob=torch.stack([term.log_prob for term in terms]).sum(0),
+            entropy=torch.stack([term.entropy for term in terms]).sum(0),
+        )
     log_prob = torch.log_softmax(logit, -1)
     if action.dim() == logit.dim():
         action = action.squeeze(-1)

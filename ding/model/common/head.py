@@ -213,15 +213,14 @@ class ReparameterizationHead(nn.Module):
         if self.log_sigma_layer is not None:
             sigma = pass_through(x, self, "log_sigma_layer").clamp(LOG_SIGMA_MIN, LOG_SIGMA_MAX).exp()
         else:
-            sigma = self._shared_sigma().repeat(*mu.shape[:-1], 1)
+            if self.log_sigma_param is None:
+                sigma = self.sigma[0]
+            elif self.sigma_type == "independent":
+                sigma = self.log_sigma_param[0].exp()
+            else:
+                sigma = 0.5 * torch.sigmoid(self.log_sigma_param[0])
+            sigma = sigma.repeat(*mu.shape[:-1], 1)
         return {"mu": mu, "sigma": sigma}
-
-    def _shared_sigma(self) -> torch.Tensor:
-        if self.log_sigma_param is None:
-            return self.sigma[0]
-        if self.sigma_type == "independent":
-            return self.log_sigma_param[0].exp()
-        return 0.5 * torch.sigmoid(self.log_sigma_param[0])
 
 
 class MultiHead(nn.Module):
@@ -272,7 +271,8 @@ def independent_normal_dist(logits: Mapping[str, torch.Tensor] | Sequence[torch.
         TypeError: `logits` is neither a mapping nor a pair.
     """
     if is_mapping(logits) or (is_container(logits) and len(logits) == 2):
-        return Independent(Normal(*mu_and_sigma(logits)), 1)
+        mu, sigma = mu_and_sigma(logits)
+        return Independent(Normal(mu, sigma), 1)
     raise TypeError(f"logits must be {{'mu', 'sigma'}} or a pair (mu, sigma), not {type(logits).__name__}")
 
 
