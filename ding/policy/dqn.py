@@ -175,15 +175,11 @@ class DQNPolicy(BatchPolicy):
     def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step; `priority` is the (by default squared) error of each sample."""
         if self._cfg.noisy_net:
-            self._renew_noise()
+            renew_noise(self._model)
+            renew_noise(self._target_net)
         loss, error, logged = self._td_error(self._heads(batch))
         self._backward_and_step(loss, self._optimizer, self._model)
         return Learned({"total_loss": loss, **logged}, error)
-
-    def _renew_noise(self) -> None:
-        """Resample the noise of both networks."""
-        for network in (self._model, self._target_net):
-            renew_noise(network)
 
     def calculate_priority(self, data: list[dict[str, Any]], update_target_model: bool = False) -> dict[str, Any]:
         """Return `{'priority': [...]}` of train samples without learning from them."""
@@ -214,19 +210,18 @@ class DQNPolicy(BatchPolicy):
 
     def _td_error(self, heads: list[HeadInputs]) -> TDError:
         """Return loss, error [B] and values to log, averaged over the heads."""
+        losses, errors, values = [], [], []
+        for head in heads:
+            loss, error, logged = self._head_error(head)
+            means = {"q_value": head.output["logit"].detach().mean()}
+            means[self._target_value_name] = head.next_output["logit"].mean()
+            losses.append(loss)
+            errors.append(error.detach())
+            values.append({**means, **logged})
         if len(heads) == 1:
-            return self._terms(heads[0])
-        terms = [self._terms(head) for head in heads]
-        loss = torch.stack([loss for loss, _, _ in terms]).mean()
-        error = torch.stack([error for _, error, _ in terms]).mean(0)
-        return loss, error, {name: torch.stack([logged[name] for _, _, logged in terms]).mean() for name in terms[0][2]}
-
-    def _terms(self, head: HeadInputs) -> TDError:
-        """Return loss, error [B] and all values to log of one head."""
-        loss, error, logged = self._head_error(head)
-        means = {"q_value": head.output["logit"].detach().mean()}
-        means[self._target_value_name] = head.next_output["logit"].mean()
-        return loss, error.detach(), {**means, **logged}
+            return losses[0], errors[0], values[0]
+        mean_values = {name: torch.stack([logged[name] for logged in values]).mean() for name in values[0]}
+        return torch.stack(losses).mean(), torch.stack(errors).mean(0), mean_values
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Return loss, error [B] and additional values to log of one head.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.policy.dqn import DQNPolicy, HeadInputs, TDError
+from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, renew_noise
 from ding.policy.settings import positive
 from ding.policy.training_step import Learned
 from ding.rl_utils.distributional import (
@@ -166,7 +166,7 @@ class FQFPolicy(DQNPolicy):
 
     def _init_optimizers(self) -> None:
         learn = self._cfg.learn
-        clipping = {"grad_clip_type": learn.get("grad_clip_type"), "clip_value": learn.get("grad_clip_value")}
+        kind, limit = learn.get("grad_clip_type"), learn.get("grad_clip_value")
         named = [(name.split("."), parameter) for name, parameter in self._model.named_parameters()]
         rest = [(path, parameter) for path, parameter in named if _PROPOSAL not in path]
         self._fraction_loss_optimizer = RMSprop(
@@ -174,13 +174,15 @@ class FQFPolicy(DQNPolicy):
             lr=learn.learning_rate_fraction,
             alpha=0.95,
             eps=1e-5,
-            **clipping,
+            grad_clip_type=kind,
+            clip_value=limit,
         )
         self._quantile_loss_optimizer = Adam(
             [parameter for _, parameter in rest],
             lr=learn.learning_rate_quantile,
             eps=1e-2 / learn.batch_size,
-            **clipping,
+            grad_clip_type=kind,
+            clip_value=limit,
         )
         # DI-engine's optimizer has the parameters part by part: values, embedding of the fractions, encoder.
         by_part = [[parameter for path, parameter in rest if part in path] for part in ("Q", "fqf_fc", "encoder")]
@@ -190,7 +192,8 @@ class FQFPolicy(DQNPolicy):
     def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step of the fractions and one of the quantiles; `priority` is the error of each sample."""
         if self._cfg.noisy_net:
-            self._renew_noise()
+            renew_noise(self._model)
+            renew_noise(self._target_net)
         heads = self._heads(batch)
         quantile_loss, error, logged = self._td_error(heads)
         losses = []

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from easydict import EasyDict
 from torch import Tensor, nn
 
 from ding.model.common.encoder import mask_like
@@ -213,7 +212,11 @@ class R2D2Policy(BatchPolicy):
 
     def _with_state(self, field: str, stack_prev_state: bool = False) -> Any:
         """Return the model with a recurrent state for each env."""
-        number = _env_num(self._cfg, field)
+        number = self._cfg[field].get("env_num")
+        if number is None:
+            raise ConfigError(
+                f"policy.{field}.env_num is missing: set it to the number of envs, each of which has a recurrent state"
+            )
         return self._wrapped(
             "hidden_state", state_num=number, save_prev_state=stack_prev_state, stack_prev_state=stack_prev_state
         )
@@ -250,15 +253,6 @@ class R2D2Policy(BatchPolicy):
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
         self._eval_model.reset(data_id=data_id)
-
-
-def _env_num(cfg: EasyDict, field: str) -> int:
-    env_num: int | None = cfg[field].get("env_num")
-    if env_num is None:
-        raise ConfigError(
-            f"policy.{field}.env_num is missing: set it to the number of envs, each of which has a recurrent state"
-        )
-    return env_num
 
 
 def _flat(column: Tensor | None, steps: slice) -> Tensor | None:

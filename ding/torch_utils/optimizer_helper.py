@@ -182,12 +182,11 @@ def calculate_grad_norm_without_bias_two_norm(model: nn.Module) -> float:
 
 def _is_uniform_float(parameters: list[Tensor]) -> bool:
     """Return whether fused and foreach implementations support `parameters`: float tensors of one dtype and device."""
-    kinds = {(type(p) in (Tensor, torch.nn.Parameter), p.is_floating_point(), p.dtype, p.device) for p in parameters}
-    return (
-        len(kinds) == 1
-        and all(is_plain and is_float for is_plain, is_float, _, _ in kinds)
-        and all(device.type in ("cpu", "cuda") for *_, device in kinds)
-    )
+    if len({(p.dtype, p.device) for p in parameters}) != 1:
+        return False
+    first = parameters[0]
+    are_plain = all(type(p) in (Tensor, nn.Parameter) for p in parameters)
+    return are_plain and first.is_floating_point() and first.device.type in ("cpu", "cuda")
 
 
 _add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)

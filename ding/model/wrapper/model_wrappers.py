@@ -546,19 +546,15 @@ class TargetNetworkWrapper(IModelWrapper):
         self._update_count = 0 if direct else self._update_count + 1
         if self._update_count % self._freq:
             return
-        is_copied = direct or self._is_copied
-        weights = state_dict
-        if not isinstance(weights, Mapping):
-            module: nn.Module = weights.unwrap() if isinstance(weights, IModelWrapper) else weights
-            if is_copied:
-                weights = module.state_dict()
-            else:
-                parameters, buffers = weights_of(module)
-                weights = {**parameters, **buffers}
-        if is_copied:
+        if direct or self._is_copied:
+            weights = state_dict if isinstance(state_dict, Mapping) else state_dict.state_dict()
             self.unwrap().load_state_dict(weights, strict=True)
+        elif isinstance(state_dict, Mapping):
+            self._follow(state_dict)
         else:
-            self._follow(weights)
+            module = state_dict.unwrap() if isinstance(state_dict, IModelWrapper) else state_dict
+            parameters, buffers = weights_of(module)
+            self._follow({**parameters, **buffers})
 
     @torch.no_grad()
     def _follow(self, online: Mapping[str, Tensor]) -> None:
@@ -575,7 +571,7 @@ class TargetNetworkWrapper(IModelWrapper):
                     "spectral_norm, must be changed in both models"
                 )
             goal = online[name]
-            if goal.shape != own.shape:
+            if goal.shape != own.shape:  # which might be broadcast
                 raise RuntimeError(
                     f"target update: the online weight {name!r} of shape {tuple(goal.shape)} does not fit a target "
                     f"weight of shape {tuple(own.shape)}; both models must be built alike"
