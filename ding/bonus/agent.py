@@ -164,8 +164,8 @@ class Agent:
         for key, value in hook.items():
             if value is not None:
                 put(pair[0], f"policy.learn.learner.hook.{key}", value)
-        how = {"env_setting": self._env_setting(pair[0].env), "model": self._model, "max_env_step": step}
-        run = type(self)._pipeline(pair, seed=self.seed, **how)
+        setting = self._env_setting(pair[0].env)
+        run = type(self)._pipeline(pair, seed=self.seed, env_setting=setting, model=self._model, max_env_step=step)
         self.exp_name = run.cfg.exp_name
         self._checkpoint = RunFolder(self.exp_name).checkpoint(str(run.learner.train_iter))
         return TrainingReturn(wandb_url="")
@@ -217,8 +217,9 @@ class Agent:
         Raises:
             RuntimeError: there are no weights yet.
         """
-        envs = {"evaluator_env_num": min(env_num, n_evaluator_episode), "n_evaluator_episode": n_evaluator_episode}
-        return _summary(self._evaluate(self._pair(context, debug, **envs), self.seed))
+        env_num = min(env_num, n_evaluator_episode)
+        pair = self._pair(context, debug, evaluator_env_num=env_num, n_evaluator_episode=n_evaluator_episode)
+        return _summary(self._evaluate(pair, self.seed))
 
     def collect_data(
         self,
@@ -244,14 +245,15 @@ class Agent:
             n_sample = self.cfg.policy.get("collect", {}).get("n_sample")
         if (n_sample is None) == (n_episode is None):
             raise ValueError(f"give one of n_sample = {n_sample} and n_episode = {n_episode}")
-        weights: dict[str, Any] = {"model": self._model, "state_dict_path": self._weights()}
+        weights = self._weights()
         main, create = self._pair(context, debug, collector_env_num=min(env_num, n_sample or n_episode or 1))
         path = os.fspath(save_data_path or os.path.join(self.exp_name, "demo_data"))
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         collect, count = (collect_demo_data, n_sample) if n_episode is None else (collect_episodic_demo_data, n_episode)
         with tempfile.TemporaryDirectory() as main.exp_name:
             setting = self._env_setting(main.env)
-            collect((main, create), self.seed, count, path, setting, **weights)  # type: ignore[arg-type]
+            pair = main, create
+            collect(pair, self.seed, count, path, setting, self._model, state_dict_path=weights)  # type: ignore[arg-type]
 
     def _config(self, env_id: str | None, env: Any, cfg: Mapping[str, Any] | None) -> EasyDict:
         """Return the main config, which is complete except for what follows from the spaces of the env."""
@@ -317,10 +319,12 @@ class Agent:
     def _evaluate(self, pair: tuple[EasyDict, EasyDict], seed: int, video: str | None = None) -> list[float]:
         """Return the returns of the episodes; with `video`, play only one, and record it in that file."""
         pair = copy.deepcopy(pair)
-        how = {"env_setting": self._env_setting(pair[0].env), "model": self._model, "load_path": self._weights()}
+        setting, path = self._env_setting(pair[0].env), self._weights()
         if video is None:
-            return list(evaluate_pair(pair, seed, **how).returns)
-        return list(save_videos(pair, video, 1, seed, **how)[1].returns)
+            episodes = evaluate_pair(pair, seed, env_setting=setting, model=self._model, load_path=path)
+        else:
+            _, episodes = save_videos(pair, video, 1, seed, env_setting=setting, model=self._model, load_path=path)
+        return list(episodes.returns)
 
 
 def _clone(env: Any, cfg: Mapping[str, Any]) -> Any:

@@ -42,7 +42,7 @@ from ding.envs.env.gymnasium_spaces import (
     is_bounded,
 )
 from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
-from ding.model.common.model_arguments import without_layers
+from ding.model.common.model_factory import without_layers
 from ding.policy.base_policy import Policy
 from ding.policy.q_actor_critic import QActorCriticPolicy
 from ding.utils.config_helper import ConfigError, Setting, settings_of

@@ -66,8 +66,9 @@ class Goofspiel:
     def play(self, view: View, own: int, other: int) -> View:
         """Return the view after both have shown their cards."""
         won = self.prize(view) * int(np.sign(own - other))
-        left = tuple(card for card in view.own if card != own), tuple(card for card in view.other if card != other)
-        return View(*left, view.lead + won)
+        own_left = tuple(card for card in view.own if card != own)
+        other_left = tuple(card for card in view.other if card != other)
+        return View(own_left, other_left, view.lead + won)
 
     def views(self) -> Iterator[View]:
         """Yield all reachable views, by round."""

@@ -22,8 +22,8 @@ from easydict import EasyDict
 
 from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.example.goofspiel import VALUE_RANGE, Goofspiel, GoofspielEnv, Strategy, View, exploitability
-from ding.example.runner import one_torch_thread
 from ding.policy.ppo import PPOPolicy
+from ding.torch_utils.thread_count import threads
 from ding.utils.default_helper import deep_merge_dicts, set_pkg_seed
 from ding.worker.collector.players import BattleInteractionSerialEvaluator, BattleSampleSerialCollector
 from ding.worker.learner.base_learner import BaseLearner
@@ -113,7 +113,11 @@ def train(exp_name: str, seed: int, cards: int, collections: int = COLLECTIONS) 
         stack.callback(collector.close)
         learner.call_hook("before_run")
         for k in range(collections):
-            _anneal(policy, k / max(1, collections - 1))
+            # The temperature falls geometrically, the learning rate linearly.
+            progress = k / max(1, collections - 1)
+            policy._entropy_weight = _ENTROPY_WEIGHTS[0] * (_ENTROPY_WEIGHTS[1] / _ENTROPY_WEIGHTS[0]) ** progress
+            for group in policy._optimizer.param_groups:
+                group["lr"] = _LEARNING_RATES[0] + (_LEARNING_RATES[1] - _LEARNING_RATES[0]) * progress
             data, _ = collector.collect(train_iter=learner.train_iter)
             learner.train([sample for samples in data for sample in samples], collector.envstep)
             newest = exploitability(game, [table.read(policy)])
@@ -127,15 +131,6 @@ def _envs(cfg: dict[str, Any], number: int, seed: int) -> BaseEnvManager:
     manager = BaseEnvManager([partial(GoofspielEnv, cfg)] * number, BaseEnvManager.default_config())
     manager.seed(seed)
     return manager
-
-
-def _anneal(policy: PPOPolicy, progress: float) -> None:
-    """Lower the temperature geometrically and the learning rate linearly, as `progress` goes from 0 to 1."""
-    first, last = _ENTROPY_WEIGHTS
-    policy._entropy_weight = first * (last / first) ** progress
-    first, last = _LEARNING_RATES
-    for group in policy._optimizer.param_groups:
-        group["lr"] = first + (last - first) * progress
 
 
 def _evaluate(
@@ -159,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     start = time.perf_counter()
     exp_name = f"goofspiel_selfplay_seed{args.seed}"
-    with one_torch_thread():
+    with threads(1):
         exploited, mean_return = train(exp_name, args.seed, args.cards, args.collections)
     is_solved = exploited <= GOAL
     print(

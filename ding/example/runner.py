@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import torch
 
 from ding.entry.run_folder import mean_return
 from ding.entry.serial_entry import run_serial
@@ -58,8 +55,13 @@ def run_on_workers(main_config: Any, create_config: Any, system_config: Any, arg
     parser.add_argument("--address", help="of the Ray cluster to join; without one, a Ray of its own is started")
     args = parser.parse_args(argv)
     main = _with_seed(main_config, args.seed)
-    where = {"platform": args.platform, "address": args.address}
-    outcome = run_parallel((main, create_config, system_config), seed=args.seed, max_seconds=args.max_seconds, **where)
+    outcome = run_parallel(
+        (main, create_config, system_config),
+        seed=args.seed,
+        max_seconds=args.max_seconds,
+        platform=args.platform,
+        address=args.address,
+    )
     reached = outcome.progress.last_return
     return _tell(outcome.stop, math.nan if reached is None else reached, main.env.stop_value, outcome.cfg.main.exp_name)
 
@@ -84,17 +86,3 @@ def _tell(is_solved: bool, reached: float, stop_value: float, folder: str) -> in
             f"results are in ./{folder}/"
         )
     return 0 if is_solved else 1
-
-
-@contextlib.contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Run torch in the calling thread only.
-
-    Small networks, like those of the examples, gain nothing from more threads, and lose much on busy processors.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -23,11 +23,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from ding.config.config import compile_config
-from ding.example.runner import one_torch_thread
 from ding.policy.base_policy import Policy
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.nn_module import MLP
 from ding.torch_utils.optimizer_helper import Adam
+from ding.torch_utils.thread_count import threads
 from ding.utils.default_helper import set_pkg_seed
 from ding.utils.log_helper import DistributedWriter
 from ding.worker.collector.metric_serial_evaluator import IMetric, MetricSerialEvaluator
@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config.policy.learn.train_epoch = args.epochs
     cfg = compile_config(config, policy=ClassifierPolicy, evaluator=MetricSerialEvaluator, seed=args.seed)
     start = time.perf_counter()
-    with one_torch_thread():
+    with threads(1):
         stop, metric, iterations = train(cfg)
     print(
         f"{'solved' if stop else 'NOT solved'}: accuracy {metric['acc']:.1f} % "

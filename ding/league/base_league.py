@@ -339,8 +339,10 @@ class BaseLeague(Configurable, ABC):
                 player = known.get(state["player_id"])
                 if player is None:
                     parent, path = active[state["parent_id"]], os.path.join(self.path_policy, state["checkpoint"])
-                    about = state["category"], self.payoff, path, state["player_id"], 0, None
-                    player = HistoricalPlayer(parent._cfg, *about, parent_id=parent.player_id)
+                    category, player_id = state["category"], state["player_id"]
+                    player = HistoricalPlayer(
+                        parent._cfg, category, self.payoff, path, player_id, 0, None, parent_id=parent.player_id
+                    )
                     self._add_historical(player)
                 self._restore(player, state)
             self.payoff.load_state_dict(state_dict["payoff"])

@@ -214,9 +214,10 @@ class ActivePlayer(Player):
 
     def increment_eval_difficulty(self) -> bool:
         """Switch evaluations to the next difficulty, and return whether there is one."""
-        has_next = self._eval_opponent_index < len(self._eval_opponent_difficulty) - 1
-        self._eval_opponent_index += has_next
-        return has_next
+        if self._eval_opponent_index == len(self._eval_opponent_difficulty) - 1:
+            return False
+        self._eval_opponent_index += 1
+        return True
 
     def _get_players(self, select_fn: Callable[[Player], bool]) -> list[Player]:
         """Return the players of the league for which `select_fn` returns true."""

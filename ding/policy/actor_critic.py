@@ -16,23 +16,22 @@ from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import (
     batch_observations,
+    bootstraps,
     drop_column,
     drop_last_axis,
-    flag_column,
     is_end,
     model_input,
-    stack_column,
 )
 from ding.policy.on_policy_data import OnPolicyData
 from ding.policy.settings import setting
-from ding.rl_utils.adder import get_train_sample
+from ding.rl_utils.adder import get_train_sample, stacked
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
-from ding.rl_utils.returns import bootstrap_mask, gae, gae_data
+from ding.rl_utils.returns import gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.fast_modules import dtype_of, set_training
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
-from ding.utils.data.samples import END_FLAGS, Items, column_of, last_rows, with_columns
+from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.module_state import load_parts, parts_state
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, smallest_over_ranks
 from ding.utils.running_stats import RunningMeanStd
@@ -135,6 +134,20 @@ class KLLimit:
         return self.is_reached
 
 
+class MinibatchStep(NamedTuple):
+    """What is logged of a step on a minibatch.
+
+    Attributes:
+        loss: 0-d, detached.
+        values: what `_loss` returned to log beside it.
+        norm: that of the gradients before clipping, 0-d, if `learn.grad_norm` limits it.
+    """
+
+    loss: Tensor
+    values: Any
+    norm: Tensor
+
+
 class StochasticPolicy(BatchPolicy):
     """Base of policies that sample actions from a distribution given by the model's `logit`.
 
@@ -173,23 +186,20 @@ class StochasticPolicy(BatchPolicy):
         keys: Sequence[str],
         loss: Callable[[Any, dict[str, Any]], tuple[Tensor, Any]],
         is_too_far: Callable[[Any], bool] | None = None,
-    ) -> tuple[list[Any], list[Tensor]]:
+    ) -> list[MinibatchStep]:
         """Take one step on each of the shuffled minibatches of a collection.
 
         Several ranks take equally many steps: one with fewer minibatches begins again with its first.
 
         Args:
             keys: the columns of a minibatch, beside the observations.
-            loss: returns the loss of a minibatch from the model's output, and what to log.
+            loss: returns the loss of a minibatch from the model's output, and what to log beside it.
             is_too_far: returns, from what is logged of a minibatch, whether to end the epoch before a step on it.
-
-        Returns:
-            What `loss` returned to log of each step, and the norms of the gradients, if `learn.grad_norm` limits them.
         """
         learn, dtype = self._cfg.learn, dtype_of(self._model)
         max_norm = learn.get("grad_norm", math.inf)
         set_training(self._model, True)
-        logged, norms = [], []
+        steps = []
         minibatches = batch.minibatches(keys, int(learn.batch_size), self._rng)
         if self._cfg.multi_gpu:
             most = -smallest_over_ranks(-math.ceil(batch.size / int(learn.batch_size)))
@@ -200,9 +210,9 @@ class StochasticPolicy(BatchPolicy):
             total, values = loss(output, minibatch)
             if is_too_far is not None and is_too_far(values):
                 break
-            norms.append(self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=max_norm))
-            logged.append(values)
-        return logged, norms
+            norm = self._backward_and_step(total, self._optimizer, self._model, max_grad_norm=max_norm)
+            steps.append(MinibatchStep(total.detach(), values, norm))
+        return steps
 
 
 class ActorCriticPolicy(StochasticPolicy):
@@ -283,7 +293,7 @@ class ActorCriticPolicy(StochasticPolicy):
             added["done"][last] = False
             goes_on = np.ones_like(ends)
         else:
-            goes_on = bootstrap_mask(*(flag_column(transitions, key) for key in ("done", *END_FLAGS)))
+            goes_on = bootstraps(transitions)
         ends[last] = True
         added.update(traj_flag=ends, adv=self._advantages(transitions, ends, goes_on))
         transitions = with_columns(transitions, **{key: column_of(values) for key, values in added.items()})
@@ -297,8 +307,7 @@ class ActorCriticPolicy(StochasticPolicy):
             ends: [T], whether a trajectory fragment ends there.
             goes_on: [T], whether to bootstrap from the next value.
         """
-        value, reward = (stack_column(transitions, key) for key in ("value", "reward"))
-        value = value * self._value_scale()
+        value, reward = stacked(transitions, "value") * self._value_scale(), stacked(transitions, "reward")
         flag = torch.from_numpy(ends)
         next_value = torch.cat([value[1:], torch.zeros_like(value[:1])])
         next_value[flag] = 0

@@ -139,13 +139,6 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
     # Whether samples are sequences of steps. Other policies of this package learn from single steps.
     learns_from_sequences: ClassVar[bool] = False
 
-    # Whether `_process_transition` takes the id of the env as a fourth argument. None: as the type of the config says.
-    process_transition_takes_env_id: ClassVar[bool | None] = None
-
-    # Whether `_forward_collect` and `_forward_eval` take `state`, what they returned as `state` last for each of these
-    # envs (None if for none), and `reset`, a bool array [E] that is true where an episode begins. None: as above.
-    forward_takes_state: ClassVar[bool | None] = None
-
     learn_function: ClassVar[type] = modes.learn_function
     collect_function: ClassVar[type] = modes.collect_function
     eval_function: ClassVar[type] = modes.eval_function
@@ -220,7 +213,12 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
             )
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        self._cuda = bool(self._cfg.cuda) and self._has_gpu()
+        self._cuda = bool(self._cfg.cuda) and torch.cuda.is_available()
+        if self._cfg.cuda and not self._cuda:
+            one_time_warning(
+                "policy.cuda = True, but torch finds no GPU (torch.cuda.is_available() is False): it runs on the CPU; "
+                "set policy.cuda = False, or install a build of torch with CUDA and a driver that fits it"
+            )
         multi_gpu = bool(self._cfg.multi_gpu) and learns
         self._rank = get_rank() if multi_gpu else 0
         if self._cuda:
@@ -249,16 +247,6 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
         if int(name.removeprefix("cuda:")) >= count:
             raise ConfigError(f"policy.cuda = {name!r} does not exist: there are cuda:0 to cuda:{count - 1}")
         return name
-
-    @staticmethod
-    def _has_gpu() -> bool:
-        if torch.cuda.is_available():
-            return True
-        one_time_warning(
-            "policy.cuda = True, but torch finds no GPU (torch.cuda.is_available() is False): it runs on the CPU; "
-            "set policy.cuda = False, or install a build of torch with CUDA and a driver that fits it"
-        )
-        return False
 
     def _create_model(self, cfg: EasyDict, model: nn.Module | None = None) -> nn.Module:
         """Return `model`, or a new one from `cfg.model`; `default_model` provides a missing type.
@@ -370,16 +358,6 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
     @abstractmethod
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the train samples of a trajectory fragment."""
-
-    def _get_process_transition_takes_env_id(self) -> bool:
-        return self._trait("process_transition_takes_env_id")
-
-    def _get_forward_takes_state(self) -> bool:
-        return self._trait("forward_takes_state")
-
-    def _trait(self, attribute: str) -> bool:
-        value: bool | None = getattr(self, attribute)
-        return modes.is_implied(attribute, self._cfg) if value is None else value
 
     def _reset_learn(self, data_id: list[int] | None = None) -> None:  # noqa: B027 overriding it is optional
         """Reset the state of learning; by default do nothing."""

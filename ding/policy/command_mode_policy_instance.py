@@ -45,7 +45,7 @@ class EpsCommandModePolicy(CommandModePolicy):
                 f"policy.other.eps {what}; set it to the schedule of epsilon, such as "
                 "{'type': 'exp', 'start': 0.95, 'end': 0.1, 'decay': 10000}"
             )
-        self.epsilon_greedy = get_epsilon_greedy_fn(*(eps[key] for key in ("start", "end", "decay", "type")))
+        self.epsilon_greedy = get_epsilon_greedy_fn(eps["start"], eps["end"], eps["decay"], eps["type"])
 
     def _get_setting_collect(self, command_info: dict[str, Any]) -> dict[str, Any]:
         return {"eps": self.epsilon_greedy(command_info["envstep"])}

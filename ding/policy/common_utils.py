@@ -24,10 +24,10 @@ from ding.utils.data.samples import (
     Kind,
     Node,
     map_node,
-    node_values,
     replaced,
     rows_of,
     table_of,
+    values_of,
 )
 from ding.utils.import_helper import missing_package
 
@@ -144,32 +144,22 @@ def _final(data: Sequence[dict[str, Any]], batch: dict[str, Any], ignore_done: b
         terminated: Tensor = batch["terminated"]
         if terminated.dtype is torch.bool and terminated.shape == done.shape:
             return terminated.float()
-        told = {"terminated": terminated}
+        goes_on: Tensor = bootstrap_mask(done, terminated)
     else:
-        told = {flag: column for flag in END_FLAGS if (column := flag_column(data, flag)) is not None}
-    return (~bootstrap_mask(done, **told)).float() if told else done.float()
+        goes_on = bootstrap_mask(done, values_of(data, "terminated"), values_of(data, "truncated"))
+    return (~goes_on).float()
 
 
-def stack_column(data: Items, key: str) -> Tensor:
-    """Return the tensors under `key` of N transitions, [N, *shape]. Do not modify them in place."""
-    table = table_of(data)
-    if table is not None:
-        return torch.as_tensor(node_values(table.columns[key]))
-    return torch.stack([sample[key] for sample in rows_of(data)])
-
-
-def flag_column(data: Items, key: str) -> Any:
-    """Return a flag of N transitions: an array, or a list with None where it is missing; None if none has it."""
-    table = table_of(data)
-    if table is not None:
-        return node_values(table.columns[key]) if key in table.columns else None
-    values = [sample.get(key) for sample in rows_of(data)]
-    return None if all(value is None for value in values) else values
+def bootstraps(data: Items) -> NDArray[np.bool_]:
+    """Return for each of N transitions whether to bootstrap from the next value; see `bootstrap_mask`."""
+    done, terminated, truncated = (values_of(data, flag) for flag in ("done", *END_FLAGS))
+    mask: NDArray[np.bool_] = bootstrap_mask(done, terminated, truncated)
+    return mask
 
 
 def is_end(data: Items) -> NDArray[np.bool_]:
     """Return whether each of N transitions is `done`, [N]; with a flag for each agent, whether all are."""
-    goes_on: NDArray[np.bool_] = bootstrap_mask(flag_column(data, "done"))
+    goes_on: NDArray[np.bool_] = bootstrap_mask(values_of(data, "done"))
     return np.asarray(~goes_on.reshape(len(data), -1).any(axis=1))
 
 

@@ -1,4 +1,4 @@
-"""Deterministic policy gradients off policy: DDPG, also for hybrid actions, TD3, and TD3+BC for data sets."""
+"""Deterministic policy gradients off policy: DDPG, also for hybrid actions, TD3, D4PG, and TD3+BC for data sets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from torch.nn import functional as F
 from ding.policy.ppo import normalised
 from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
 from ding.policy.settings import positive
+from ding.rl_utils.adder import get_nstep_return_data
+from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.torch_utils.optimizer_helper import Adam
+from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, instance_of, integer, number, one_of
+from ding.utils.data.samples import Items
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # The action space of the model for that of the policy.
@@ -231,3 +235,65 @@ class TD3BCPolicy(TD3Policy):
         q = q_values(self._model(self._judged(obs, output), mode="compute_critic"))[0]
         weight: Tensor = self._cfg.learn.alpha / q.detach().abs().mean()
         return F.mse_loss(output["action"].reshape(action.shape), action) - weight * q.mean()
+
+
+@POLICY_REGISTRY.register("d4pg")
+class D4PGPolicy(DDPGPolicy):
+    """D4PG (https://arxiv.org/abs/1804.08617): DDPG with a categorical critic, n-step returns and priorities.
+
+    The critic represents returns between `model.v_min` and `model.v_max`, and cannot tell apart states whose returns
+    lie outside: choose bounds that include the returns at the start of training.
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "d4pg",
+            "priority": True,
+            "priority_IS_weight": True,
+            "nstep": 3,
+            "action_space": Setting(rule=one_of("continuous")),
+            "model.v_min": -10,
+            "model.v_max": 10,
+            "model.n_atom": 51,
+            "eval.evaluator.eval_freq": 1000,
+            "other.replay_buffer.replay_buffer_size": 1000000,
+        },
+        DDPGPolicy.settings,
+    )
+    model_type: ClassVar[tuple[str, str]] = ("qac_dist", "ding.model.template.qac")
+    _learn_keys = (*DDPGPolicy._learn_keys, "value_gamma")
+    _uses_nstep = True
+
+    def _monitor_vars_learn(self) -> list[str]:
+        names = ["cur_lr_actor", "cur_lr_critic", "critic_loss", "actor_loss", "total_loss", "q_value"]
+        return [*names, "action", "td_error"]
+
+    # --- learn ---
+
+    def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
+        """Return the terms; the loss is the cross-entropy of Z(s, a) to the n-step target.
+
+        The target is the projection of r_1 + ... + gamma^n Z'(s_n, mu'(s_n)).
+        """
+        next_obs, model = batch["next_obs"], self._cfg.model
+        with torch.no_grad():
+            next_output = self._target_actor.forward(next_obs, mode="compute_actor")
+            next_critic = self._target_model.forward(self._judged(next_obs, next_output), mode="compute_critic")
+        critic = self._model({key: batch[key] for key in self._judged_keys}, mode="compute_critic")
+        distribution = critic["distribution"]
+        # The action is an input of the critic, so it returns one distribution.
+        index = torch.zeros(len(distribution), dtype=torch.int64, device=distribution.device)
+        reward, done, weight, value_gamma = batch["reward"], batch["done"], batch["weight"], batch.get("value_gamma")
+        data = dist_nstep_td_data(distribution, next_critic["distribution"], index, index, reward, done, weight)
+        loss, error = dist_nstep_td_error(
+            data, self._gamma, model.v_min, model.v_max, model.n_atom, int(self._cfg.nstep), value_gamma
+        )
+        logged = {"q_value": critic["q_value"].mean(), "action": self._mean_action(batch)}
+        return CriticTerms({"critic_loss": loss}, error.detach(), logged)
+
+    # --- collect ---
+
+    @accepts_pieces
+    def _get_train_sample(self, transitions: Items) -> Any:
+        samples = get_nstep_return_data(transitions, int(self._cfg.nstep), gamma=self._cfg.learn.discount_factor)
+        return super()._get_train_sample(samples)

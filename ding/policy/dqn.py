@@ -1,4 +1,4 @@
-"""Deep Q-learning: double, dueling, n-step, prioritized, with or without noisy layers.
+"""Deep Q-learning: double, dueling, n-step, prioritized, with or without noisy layers; BDQ and DQfD.
 
 Related policies, such as C51, override `_head_error`, the loss of one head.
 """
@@ -15,18 +15,24 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import set_noise_mode
-from ding.policy.settings import setting
+from ding.policy.common_utils import bootstraps, set_noise_mode
+from ding.policy.settings import positive, setting
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
-from ding.rl_utils.td import bdq_nstep_td_error, q_nstep_td_data, q_nstep_td_error
+from ding.rl_utils.td import (
+    bdq_nstep_td_error,
+    dqfd_nstep_td_data,
+    dqfd_nstep_td_error,
+    q_nstep_td_data,
+    q_nstep_td_error,
+)
 from ding.torch_utils.network.fast_modules import set_training
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_pieces
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, integer, number, one_of
 from ding.utils.data.nested import is_container
-from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack, rows_of, table_of
+from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack, rows_of, table_of, values_of
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
@@ -36,15 +42,6 @@ _CRITERIA: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 _CRITERION = "mse"
 
-
-def _untouched(value: Any) -> str | None:
-    is_default = value == _CRITERION
-    return None if is_default else "left out: this policy learns distributions, with the loss of its algorithm"
-
-
-# The setting `learn.criterion` of policies whose loss is defined by their algorithm.
-NO_CRITERION = Setting(rule=_untouched, doc="Leave it out: the loss of the TD error is that of the algorithm.")
-
 # The loss [], the error [B] of each sample, and values to log.
 TDError = tuple[Tensor, Tensor, dict[str, Tensor]]
 
@@ -53,12 +50,11 @@ class HeadInputs(NamedTuple):
     """What the loss of one head is computed from, for B samples. Only multi-discrete actions have several heads.
 
     Attributes:
-        batch: the samples.
+        batch: the samples, with `reward` [n, B], `done` [B], and `weight` [B] or None.
         output: the output of the network for `obs`.
         next_output: the output of the target network for `next_obs`.
         action: [B], of the samples.
         next_action: [B], by which `next_output` is evaluated.
-        outcome: the reward [n, B], `done` [B], and the weight [B] or None.
     """
 
     batch: dict[str, Any]
@@ -66,11 +62,6 @@ class HeadInputs(NamedTuple):
     next_output: dict[str, Any]
     action: Tensor
     next_action: Tensor
-    outcome: tuple[Tensor, Tensor, Any]
-
-    def values(self, key: str) -> tuple[Tensor, Tensor]:
-        """Return this entry of both outputs."""
-        return self.output[key], self.next_output[key]
 
 
 @POLICY_REGISTRY.register("dqn")
@@ -146,7 +137,8 @@ class DQNPolicy(BatchPolicy):
         self._nstep = int(self._cfg.nstep)
         self._criterion = _CRITERIA[self._cfg.learn.get("criterion", _CRITERION)]
         self._init_optimizers()
-        self._init_target(*self._target_update())
+        freq, theta = self._target_update()
+        self._init_target(freq, theta)
         self._learn_model = self._wrapped("argmax_sample")
 
     def _init_optimizers(self) -> None:
@@ -189,15 +181,11 @@ class DQNPolicy(BatchPolicy):
     def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step; `priority` is the (by default squared) error of each sample."""
         if self._cfg.noisy_net:
-            self._renew_noise()
+            renew_noise(self._model)
+            renew_noise(self._target_net)
         loss, error, logged = self._td_error(self._heads(batch))
         self._backward_and_step(loss, self._optimizer, self._model)
         return Learned({"total_loss": loss, **logged}, error)
-
-    def _renew_noise(self) -> None:
-        """Resample the noise of both networks."""
-        for network in (self._model, self._target_net):
-            renew_noise(network)
 
     def calculate_priority(self, data: list[dict[str, Any]], update_target_model: bool = False) -> dict[str, Any]:
         """Return `{'priority': [...]}` of train samples without learning from them."""
@@ -221,35 +209,37 @@ class DQNPolicy(BatchPolicy):
     def _heads(self, batch: dict[str, Any]) -> list[HeadInputs]:
         """Forward the networks, and return what each head has of their output."""
         output, next_output, next_action = self._forward_networks(batch)
-        outcome = batch["reward"], batch["done"], batch["weight"]
         if isinstance(output["logit"], Tensor):
-            return [HeadInputs(batch, output, next_output, batch["action"].long(), next_action, outcome)]
-        columns = split_heads(output), split_heads(next_output), head_actions(batch["action"]), next_action
-        return [HeadInputs(batch, *column, outcome) for column in zip(*columns, strict=True)]
+            return [HeadInputs(batch, output, next_output, batch["action"].long(), next_action)]
+        outputs, next_outputs, actions = split_heads(output), split_heads(next_output), head_actions(batch["action"])
+        return [HeadInputs(batch, outputs[i], next_outputs[i], actions[i], next_action[i]) for i in range(len(outputs))]
 
     def _td_error(self, heads: list[HeadInputs]) -> TDError:
         """Return loss, error [B] and values to log, averaged over the heads."""
+        losses, errors, values = [], [], []
+        for head in heads:
+            loss, error, logged = self._head_error(head)
+            means = {"q_value": head.output["logit"].detach().mean()}
+            means[self._target_value_name] = head.next_output["logit"].mean()
+            losses.append(loss)
+            errors.append(error.detach())
+            values.append({**means, **logged})
         if len(heads) == 1:
-            return self._terms(heads[0])
-        losses, errors, values = zip(*map(self._terms, heads), strict=True)
-        logged = {name: torch.stack([head[name] for head in values]).mean() for name in values[0]}
-        return torch.stack(losses).mean(), torch.stack(errors).mean(0), logged
-
-    def _terms(self, head: HeadInputs) -> TDError:
-        """Return loss, error [B] and all values to log of one head."""
-        loss, error, logged = self._head_error(head)
-        means = {"q_value": head.output["logit"].detach().mean()}
-        means[self._target_value_name] = head.next_output["logit"].mean()
-        return loss, error.detach(), {**means, **logged}
+            return losses[0], errors[0], values[0]
+        mean_values = {name: torch.stack([logged[name] for logged in values]).mean() for name in values[0]}
+        return torch.stack(losses).mean(), torch.stack(errors).mean(0), mean_values
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Return loss, error [B] and additional values to log of one head.
 
         The target is r + gamma (1 - done) q'(s', argmax_a q(s', a)) with q' of the target network.
         """
-        data = q_nstep_td_data(*head.values("logit"), head.action, head.next_action, *head.outcome)
+        batch, q, next_q = head.batch, head.output["logit"], head.next_output["logit"]
+        data = q_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], batch["weight"]
+        )
         loss, error = q_nstep_td_error(
-            data, self._gamma, self._nstep, value_gamma=head.batch.get("value_gamma"), criterion=self._criterion
+            data, self._gamma, self._nstep, value_gamma=batch.get("value_gamma"), criterion=self._criterion
         )
         return loss, error, {}
 
@@ -347,10 +337,11 @@ class BDQPolicy(DQNPolicy):
 
         All branches have the target r + gamma (1 - done) mean_d q'_d(s', argmax_a q_d(s', a)).
         """
-        q, next_q = head.values("logit")
-        data = q_nstep_td_data(q, next_q, head.action.view(q.shape[:2]), head.next_action, *head.outcome)
+        batch, q, next_q = head.batch, head.output["logit"], head.next_output["logit"]
+        action = head.action.view(q.shape[:2])
+        data = q_nstep_td_data(q, next_q, action, head.next_action, batch["reward"], batch["done"], batch["weight"])
         loss, error = bdq_nstep_td_error(
-            data, self._gamma, self._nstep, value_gamma=head.batch.get("value_gamma"), criterion=self._criterion
+            data, self._gamma, self._nstep, value_gamma=batch.get("value_gamma"), criterion=self._criterion
         )
         return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}
 
@@ -370,3 +361,109 @@ class BDQPolicy(DQNPolicy):
 
 def _joined(action: Any) -> Tensor:
     return action if isinstance(action, Tensor) else torch.cat(list(action))
+
+
+@POLICY_REGISTRY.register("dqfd")
+class DQFDPolicy(DQNPolicy):
+    """DQfD (https://arxiv.org/abs/1704.03732): double DQN with one-step and n-step losses and an expert margin loss.
+
+    Train it with `serial_pipeline_dqfd`, which marks the expert's samples with `is_expert` = 1; all others count as the
+    policy's own.
+
+    Example:
+        >>> cfg = DQFDPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = DQFDPolicy(cfg, enable_field=["collect"])
+        >>> steps = [dict(obs=i, next_obs=i + 1, reward=torch.ones(1), done=i == 1) for i in range(2)]
+        >>> [(s["next_obs"], s["next_obs_1"], s["done_1"]) for s in policy.collect_mode.get_train_sample(steps)]
+        [(2, 1, False), (2, 2, True)]
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "dqfd",
+            "priority": True,
+            "priority_IS_weight": True,
+            "discount_factor": 0.99,
+            "nstep": 10,
+            "model.action_shape": NO_DEFAULT,
+            "learn.lambda1": Setting(1.0, number(0), "Weight of the n-step loss."),
+            "learn.lambda2": Setting(1.0, number(0), "Weight of the margin loss."),
+            "learn.lambda3": Setting(1e-5, number(0), "Weight decay of the optimizer."),
+            "learn.margin_function": Setting(0.8, positive, "Margin between the demonstrated action and all others."),
+            "learn.per_train_iter_k": Setting(10, integer(0), "Number of iterations on demonstrations only."),
+            "learn.expert_replay_buffer_size": Setting(rule=integer(1), doc="Capacity for demonstrations."),
+            "collect.pho": Setting(0.5, number(0, 1), "Fraction of demonstrations in a batch."),
+        },
+        DQNPolicy.settings,
+    )
+
+    _learn_keys = (*DQNPolicy._learn_keys, "next_obs_1", "done_1")
+
+    def _adam_options(self) -> dict[str, Any]:
+        return {**super()._adam_options(), "weight_decay": self._cfg.learn.lambda3, "optim_type": "adamw"}
+
+    def _prepare(self, data: list[dict[str, Any]]) -> dict[str, Any]:
+        batch: dict[str, Any] = super()._prepare(data)
+        batch["next_obs_1"] = self._model_input(batch["next_obs_1"])
+        done = batch["done"]
+        batch["done_1"] = torch.zeros_like(done) if self._cfg.learn.ignore_done else batch["done_1"].to(done.dtype)
+        is_expert = values_of(data, "is_expert")
+        marks = [None] * len(done) if is_expert is None else is_expert
+        # A sample without the flag is not an expert's.
+        batch["is_expert"] = torch.tensor([0.0 if mark is None else float(mark) for mark in marks]).to(done)
+        return batch
+
+    def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+        """Forward as DQN does, with `one_step` in `next_output`: target values and greedy actions one step later."""
+        output, next_output, next_action = super()._forward_networks(batch)
+        with torch.no_grad():
+            q = self._target_model.forward(batch["next_obs_1"])["logit"]
+            action = self._learn_model.forward(batch["next_obs_1"])["action"]
+        return output, {**next_output, "one_step": (q, action)}, next_action
+
+    def _head_error(self, head: HeadInputs) -> TDError:
+        """Return lambda1 * n-step + one-step + lambda2 * margin loss, and the error; see `dqfd_nstep_td_error`."""
+        learn, batch = self._cfg.learn, head.batch
+        next_q, next_action = head.next_output["one_step"]
+        data = dqfd_nstep_td_data(
+            q=head.output["logit"],
+            next_n_q=head.next_output["logit"],
+            action=head.action.view(-1),
+            next_n_action=head.next_action,
+            reward=batch["reward"],
+            done=batch["done"],
+            done_one_step=batch["done_1"],
+            weight=batch["weight"],
+            new_n_q_one_step=next_q,
+            next_n_action_one_step=next_action,
+            is_expert=batch["is_expert"],
+        )
+        loss, error, _ = dqfd_nstep_td_error(
+            data,
+            self._gamma,
+            learn.lambda1,
+            learn.lambda2,
+            learn.margin_function,
+            nstep=self._nstep,
+            value_gamma=batch.get("value_gamma"),
+            criterion=self._criterion,
+        )
+        return loss, error, {}
+
+    @accepts_pieces
+    def _get_train_sample(self, transitions: Items) -> Any:
+        """Return n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
+        if not transitions:
+            return []
+        ends = ~bootstraps(transitions)
+        table = table_of(transitions)
+        if table is not None:
+            table = table.with_columns(next_obs_1=table.columns["next_obs"], done_1=Column(Kind.BOOL, ends))
+            transitions = like(transitions, table)
+        else:
+            transitions = [
+                {**transition, "next_obs_1": transition["next_obs"], "done_1": end}
+                for transition, end in zip(rows_of(transitions), ends.tolist(), strict=True)
+            ]
+        return super()._get_train_sample(transitions)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-# Attributes of policies that are called with more arguments, and the type of config that implies each: those of
-# algorithm libraries are known by their type only.
-_IMPLIED_BY_TYPE = {"process_transition_takes_env_id": "ngu_command", "forward_takes_state": "dreamer_command"}
-
-
-def is_implied(attribute: str, cfg: Mapping[str, Any]) -> bool:
-    """Return whether the type of a policy implies this attribute; used if the policy itself does not say."""
-    return cfg.get("type") == _IMPLIED_BY_TYPE[attribute]
 
 
 def takes_env_id(policy: Any) -> bool:
-    """Return whether `process_transition` of a mode takes the id of the env as a fourth argument; see `Policy`."""
-    return _attribute_of(policy, "process_transition_takes_env_id")
+    """Return whether `process_transition` of a mode takes the id of the env as a fourth argument.
+
+    As in DI-engine, the type of its config tells.
+    """
+    return bool(policy.get_attribute("cfg").get("type") == "ngu_command")
 
 
 def takes_state(policy: Any) -> bool:
-    """Return whether `forward` of a mode takes latent states; see `Policy`."""
-    return _attribute_of(policy, "forward_takes_state")
+    """Return whether `forward` of a mode takes latent states.
+
+    It then gets `state`, what it returned as `state` last for each of these envs (None if for none), and `reset`, a
+    bool array [E] that is true where an episode begins. As in DI-engine, the type of its config tells.
+    """
+    return bool(policy.get_attribute("cfg").get("type") == "dreamer_command")
 
 
 def follows_progress(policy: Any) -> bool:
@@ -31,13 +28,6 @@ def follows_progress(policy: Any) -> bool:
         return bool(policy.get_attribute("follows_progress"))
     except (AttributeError, LookupError, NotImplementedError):  # no mode of a `Policy`
         return False
-
-
-def _attribute_of(policy: Any, name: str) -> bool:
-    try:
-        return bool(policy.get_attribute(name))
-    except (AttributeError, LookupError, NotImplementedError):  # no mode of a `Policy`
-        return is_implied(name, policy.get_attribute("cfg"))
 
 
 class learn_function(NamedTuple):

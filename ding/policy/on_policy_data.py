@@ -66,9 +66,8 @@ class OnPolicyData:
         """
         value, next_value = values[: self.size], values[self._next_rows]
         columns = self.columns
-        flags = columns["done"], columns.get("traj_flag")
-        data = gae_data(value * scale, next_value * scale, columns["reward"], *flags)
-        adv = gae(data, gamma, gae_lambda)
+        done, traj_flag = columns["done"], columns.get("traj_flag")
+        adv = gae(gae_data(value * scale, next_value * scale, columns["reward"], done, traj_flag), gamma, gae_lambda)
         columns.update(value=value, adv=adv, unscaled_return=value * scale + adv)
 
     def parts(self, item: Any, size: int) -> Iterator[Any]:

@@ -160,9 +160,11 @@ class PPGOffPolicy(ActorCriticPolicy):
                 batch = narrow(shuffled, start, min(size, total - start))
                 output = self._learn_model.forward(batch["obs"], mode="compute_actor_critic")
                 mask_logits(output)
-                rest = batch["value"], batch["return_"], batch["weight"]
-                joint_data = ppg_data(output["logit"], batch["logit"], batch["action"], output["value"], *rest)
-                joint = ppg_joint_error(joint_data, learn.clip_ratio)
+                logit, value, old_value, return_ = output["logit"], output["value"], batch["value"], batch["return_"]
+                joint = ppg_joint_error(
+                    ppg_data(logit, batch["logit"], batch["action"], value, old_value, return_, batch["weight"]),
+                    learn.clip_ratio,
+                )
                 joint_loss = joint.auxiliary_loss + learn.aux_bc_weight * joint.behavioral_cloning_loss
                 self._backward_and_step(joint_loss, self._optimizer_ac)
                 value_loss = self._critic_error(batch)

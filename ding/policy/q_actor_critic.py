@@ -145,16 +145,15 @@ class QActorCriticPolicy(BatchPolicy):
             next_value: [B], of `next_obs`; used if the sample is not `done`.
         """
         reward, done, weight = batch["reward"], batch["done"], batch["weight"]
-        losses, errors = zip(
-            *[v_1step_td_error(v_1step_td_data(one, next_value, reward, done, weight), self._gamma) for one in q],
-            strict=True,
+        return self._by_critic(
+            [v_1step_td_error(v_1step_td_data(one, next_value, reward, done, weight), self._gamma) for one in q]
         )
-        return self._by_critic(losses, errors)
 
-    def _by_critic(self, losses: Sequence[Tensor], errors: Sequence[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the losses by name, and the mean of the errors [B] of the critics, detached."""
-        error = errors[0] if len(errors) == 1 else torch.stack(list(errors)).mean(0)
-        return dict(zip(self._critic_loss_names, losses, strict=False)), error.detach()
+    def _by_critic(self, terms: Sequence[tuple[Tensor, Tensor]]) -> tuple[dict[str, Tensor], Tensor]:
+        """Return, of loss and errors [B] of each critic, the losses by name, and the mean of the errors, detached."""
+        error = terms[0][1] if len(terms) == 1 else torch.stack([error for _, error in terms]).mean(0)
+        losses = {name: loss for name, (loss, _) in zip(self._critic_loss_names, terms, strict=False)}
+        return losses, error.detach()
 
 
 def q_values(output: Mapping[str, Any], of_choices: bool = False) -> list[Tensor]:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from easydict import EasyDict
 from torch import Tensor, nn
 
 from ding.model.common.encoder import mask_like
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
-from ding.policy.common_utils import flag_column
+from ding.policy.common_utils import bootstraps
 from ding.policy.sequence_policy import collate_sequences
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
@@ -159,9 +158,9 @@ class R2D2Policy(BatchPolicy):
         action = batch["action"][steps].long()
         is_final = torch.zeros_like(batch["done"][steps], dtype=torch.bool)
         if not self._cfg.learn.ignore_done:
-            done, *flags = (_flat(batch.get(flag), steps) for flag in ("done", *END_FLAGS))
-            assert done is not None
-            is_final = ~bootstrap_mask(done, *flags).view_as(action)
+            terminated, truncated = (_flat(batch.get(flag), steps) for flag in END_FLAGS)
+            done = batch["done"][steps].flatten()
+            is_final = ~bootstrap_mask(done, terminated, truncated).view_as(action)
 
         td_data = q_nstep_td_data(
             q.flatten(0, 1),
@@ -213,7 +212,11 @@ class R2D2Policy(BatchPolicy):
 
     def _with_state(self, field: str, stack_prev_state: bool = False) -> Any:
         """Return the model with a recurrent state for each env."""
-        number = _env_num(self._cfg, field)
+        number = self._cfg[field].get("env_num")
+        if number is None:
+            raise ConfigError(
+                f"policy.{field}.env_num is missing: set it to the number of envs, each of which has a recurrent state"
+            )
         return self._wrapped(
             "hidden_state", state_num=number, save_prev_state=stack_prev_state, stack_prev_state=stack_prev_state
         )
@@ -235,8 +238,7 @@ class R2D2Policy(BatchPolicy):
         table = table_of(transitions)
         if table is not None:
             transitions = replaced(transitions, table.without("next_obs"))  # recorded, but nothing learns from it
-        last = items_at(transitions, last_rows(transitions))
-        is_final = ~bootstrap_mask(*(flag_column(last, flag) for flag in ("done", *END_FLAGS)))
+        is_final = ~bootstraps(items_at(transitions, last_rows(transitions)))
         steps = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
         return get_train_sample(append_null_steps(steps, self._nstep * is_final), self._sequence_len)
 
@@ -251,15 +253,6 @@ class R2D2Policy(BatchPolicy):
 
     def _reset_eval(self, data_id: list[int] | None = None) -> None:
         self._eval_model.reset(data_id=data_id)
-
-
-def _env_num(cfg: EasyDict, field: str) -> int:
-    env_num: int | None = cfg[field].get("env_num")
-    if env_num is None:
-        raise ConfigError(
-            f"policy.{field}.env_num is missing: set it to the number of envs, each of which has a recurrent state"
-        )
-    return env_num
 
 
 def _flat(column: Tensor | None, steps: slice) -> Tensor | None:

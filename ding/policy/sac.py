@@ -323,12 +323,14 @@ class DiscreteSACPolicy(SoftActorCriticPolicy):
             next_q = q_values(self._target_model.forward(batch["next_obs"], mode="compute_critic"), of_choices=True)
             next_value = (probability * (smaller(next_q) - self._target_alpha() * log_prob)).sum(-1)
         q = q_values(self._model(batch["obs"], mode="compute_critic"), of_choices=True)
-        rest = next_value, batch["action"].long(), batch["reward"], batch["done"], batch["weight"]
-        losses, errors = zip(
-            *[q_v_1step_td_error(q_v_1step_td_data(one, *rest), self._gamma) for one in q], strict=True
-        )
+        action, reward, done, weight = batch["action"].long(), batch["reward"], batch["done"], batch["weight"]
+        terms = [
+            q_v_1step_td_error(q_v_1step_td_data(one, next_value, action, reward, done, weight), self._gamma)
+            for one in q
+        ]
+        losses, error = self._by_critic(terms)
         logged = {name: value.mean() for name, value in zip(("q_value_1", "q_value_2"), next_q, strict=False)}
-        return CriticTerms(*self._by_critic(losses, errors), {**logged, "target_value": next_value.mean()})
+        return CriticTerms(losses, error, {**logged, "target_value": next_value.mean()})
 
     def _policy_terms(self, batch: dict[str, Any], alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the terms; the loss is the mean of sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a)), Q detached."""

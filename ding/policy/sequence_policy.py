@@ -90,19 +90,15 @@ def _as_vectors(steps: Tensor) -> Tensor:
 def _with_flags(data: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """Return the sequences with the same set of flags in each."""
     partly = [flag for flag in (*END_FLAGS, "null") if 0 < sum(flag in sample for sample in data) < len(data)]
-    return [{**_flags_of(sample, partly), **sample} for sample in data] if partly else data
-
-
-def _flags_of(sample: dict[str, Any], flags: Sequence[str]) -> dict[str, Any]:
-    done = [bool(step) for step in sample["done"]]
-    nothing = [False] * len(done)
-    truncated = sample.get("truncated", nothing)
-    meaning = {
-        "terminated": [is_done and not cut for is_done, cut in zip(done, truncated, strict=True)],
-        "truncated": nothing,
-        "null": nothing,
-    }
-    return {flag: meaning[flag] for flag in flags}
+    if not partly:
+        return data
+    filled = []
+    for sample in data:
+        nothing = [False] * len(sample["done"])
+        steps = zip(sample["done"], sample.get("truncated", nothing), strict=True)
+        meaning = {"terminated": [bool(done and not cut) for done, cut in steps], "truncated": nothing, "null": nothing}
+        filled.append({**{flag: meaning[flag] for flag in partly}, **sample})
+    return filled
 
 
 class SequenceEnds(NamedTuple):
@@ -123,8 +119,8 @@ def sequence_ends(batch: Mapping[str, Any]) -> SequenceEnds:
     """Return the ends of collated sequences, each of which is one trajectory up to its first `done`."""
     done: Tensor = batch["done"]
     is_valid = (done.long().cumsum(0) - done.long() == 0) & ~batch["null"]
-    told = {flag: batch[flag].flatten() for flag in END_FLAGS if flag in batch}
-    bootstraps = bootstrap_mask(done.flatten(), **told).view_as(done)
+    terminated, truncated = (batch[flag].flatten() if flag in batch else None for flag in END_FLAGS)
+    bootstraps = bootstrap_mask(done.flatten(), terminated, truncated).view_as(done)
     goes_on = torch.zeros_like(is_valid)
     goes_on[:-1] = is_valid[1:]
     return SequenceEnds(is_valid.float(), goes_on.float(), bootstraps.float())
@@ -274,8 +270,18 @@ class IMPALAPolicy(SequenceActorPolicy):
             ratio = torch.exp(terms.log_prob - old_terms.log_prob)
 
         discount = learn.discount_factor * ends.bootstraps
-        limits = learn.lambda_, learn.rho_clip_ratio, learn.c_clip_ratio, learn.rho_pg_clip_ratio
-        targets = vtrace_targets(ratio, value, next_value, reward, discount, ends.goes_on, *limits)
+        targets = vtrace_targets(
+            ratio,
+            value,
+            next_value,
+            reward,
+            discount,
+            ends.goes_on,
+            lambda_=learn.lambda_,
+            rho_clip_ratio=learn.rho_clip_ratio,
+            c_clip_ratio=learn.c_clip_ratio,
+            rho_pg_clip_ratio=learn.rho_pg_clip_ratio,
+        )
         is_valid = ends.is_valid
         weight = is_valid * (is_valid.numel() / is_valid.sum())
         if batch["weight"] is not None:
@@ -346,9 +352,10 @@ class ACERPolicy(SequenceActorPolicy):
         super()._init_learn()
         learn = self._cfg.learn
         model: Any = self._model
-        clipping = {"grad_clip_type": learn.grad_clip_type, "clip_value": learn.clip_value}
-        self._optimizer_actor = Adam(model.actor.parameters(), lr=learn.learning_rate_actor, **clipping)
-        self._optimizer_critic = Adam(model.critic.parameters(), lr=learn.learning_rate_critic, **clipping)
+        kind, limit = learn.grad_clip_type, learn.clip_value
+        actor, critic = model.actor.parameters(), model.critic.parameters()
+        self._optimizer_actor = Adam(actor, lr=learn.learning_rate_actor, grad_clip_type=kind, clip_value=limit)
+        self._optimizer_critic = Adam(critic, lr=learn.learning_rate_critic, grad_clip_type=kind, clip_value=limit)
         self._init_target(theta=learn.target_theta)
         self._learn_model = self._wrapped("base")
 

@@ -19,9 +19,9 @@ def positive(value: Any) -> str | None:
 
 def learning_rate(value: Any) -> str | None:
     """Return None if `value` is a real number above 0, else what is expected."""
-    hint = "; a schedule goes to lr_scheduler, which multiplies it" if callable(value) or isinstance(value, str) else ""
-    expected = positive(value)
-    return expected and expected + hint
+    if callable(value) or isinstance(value, str):
+        return "a number above 0; a schedule goes to lr_scheduler, which multiplies it"
+    return positive(value)
 
 
 def gpu(value: Any) -> str | None:

@@ -55,13 +55,16 @@ class SQLPolicy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Return loss and error for the target r + gamma (1 - done) alpha log sum_a exp(q'(s', a) / alpha)."""
-        values = head.output["logit"], legal_logit(head.next_output)
+        batch, q, next_q = head.batch, head.output["logit"], legal_logit(head.next_output)
+        data = q_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], batch["weight"]
+        )
         loss, error, soft_value = q_nstep_sql_td_error(
-            q_nstep_td_data(*values, head.action, head.next_action, *head.outcome),
+            data,
             self._gamma,
             self._cfg.learn.alpha,
             self._nstep,
-            value_gamma=head.batch.get("value_gamma"),
+            value_gamma=batch.get("value_gamma"),
             criterion=self._criterion,
         )
         return loss, error, {"record_value_function": soft_value.mean()}
@@ -114,10 +117,10 @@ class MDQNPolicy(DQNPolicy):
 
         It is r + alpha [tau log pi(a|s)] + gamma (1 - done) sum_a' pi(a'|s') (q' - tau log pi(a'|s')).
         """
-        reward, done, weight = head.outcome
+        batch, q, next_q = head.batch, head.output["logit"], legal_logit(head.next_output)
         target_q = legal_logit({**head.output, "logit": head.output["target_logit"]})
-        q, next_q = head.output["logit"], legal_logit(head.next_output)
-        data = m_q_1step_td_data(q, target_q, next_q, head.action, reward.squeeze(0), done, weight)
+        reward = batch["reward"].squeeze(0)
+        data = m_q_1step_td_data(q, target_q, next_q, head.action, reward, batch["done"], batch["weight"])
         loss, error, action_gap, clipped = m_q_1step_td_error(
             data, self._gamma, self._cfg.entropy_tau, self._cfg.m_alpha, self._criterion
         )

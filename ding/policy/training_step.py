@@ -1,4 +1,18 @@
-"""Shared parts of all policies: attribute access, the training step, target networks, batched forwards."""
+"""Shared parts of all policies: attribute access, the training step, target networks, batched forwards.
+
+How a training step runs, for a `BatchPolicy` (`base_policy.py`):
+
+1. A learner calls `learn_mode.forward(samples)`: `_forward_learn`, under autocast and a schedule if there are any.
+2. `_prepare(samples)` collates them into one batch on the device and in the dtype of the model (`_on_model`).
+3. `_update(batch)`, the algorithm, forwards `_learn_model` and `_target_model` and computes its losses by `rl_utils/`.
+4. For each loss it calls `_backward_and_step(loss, optimizer)`: gradients to zero, backward, the average over ranks,
+   clipping, the optimizer's step.
+5. It returns `Learned`: the values to log, and the priority of each sample.
+6. `_target_model.update(_learn_model)` lets the target network follow.
+7. The values become Python numbers in one transfer, and are returned with the learning rates.
+
+On-policy policies take their steps on minibatches of a collection, each by `_learn_epoch` of `actor_critic.py`.
+"""
 
 from __future__ import annotations
 

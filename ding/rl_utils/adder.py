@@ -79,7 +79,7 @@ def get_gae(data: Items, last_value: Tensor, gamma: float, gae_lambda: float, cu
     `last_value` [1] (for several fragments [P, 1]) is the value after the last transition: zero where the episode is
     over. With `cuda` the computation runs on the GPU, and the advantages are returned to the CPU.
     """
-    return _with_advantages(data, _stacked(data, "value"), last_value, gamma, gae_lambda, cuda) if len(data) else data
+    return _with_advantages(data, stacked(data, "value"), last_value, gamma, gae_lambda, cuda) if len(data) else data
 
 
 def get_gae_with_default_last_value(
@@ -98,7 +98,7 @@ def get_gae_with_default_last_value(
     flags = _flags(_table(items_at(data, rows)))
     ended = np.broadcast_to(np.asarray(done, np.bool_).reshape(-1), lengths.shape)
     goes_on = ~ended | bootstrap_mask(ended, flags.get("terminated"), flags.get("truncated"))
-    value = _stacked(data, "value")
+    value = stacked(data, "value")
     last_value = value[rows]
     last_value[~goes_on] = 0
     gives_up = goes_on & (lengths > 0)
@@ -119,7 +119,7 @@ def _kept(data: Any, is_kept: BoolArray, lengths: IntArray) -> Any:
 
 
 def _with_advantages(data: Any, value: Tensor, last_value: Any, gamma: float, gae_lambda: float, cuda: bool) -> Any:
-    reward = _stacked(data, "reward") if len(data) else value
+    reward = stacked(data, "reward") if len(data) else value
     if cuda:
         value, reward = value.cuda(), reward.cuda()
     lengths = lengths_of(data)
@@ -127,8 +127,10 @@ def _with_advantages(data: Any, value: Tensor, last_value: Any, gamma: float, ga
     return with_columns(data, adv=column_of(advantages))
 
 
-def _stacked(data: Any, key: str) -> Tensor:
+def stacked(data: Any, key: str) -> Tensor:
     """Return the entries of all transitions, [T, *shape]; numbers, as the rewards of some envs are, become [T].
+
+    Do not modify them in place.
 
     Raises:
         KeyError: a transition has no such entry.
@@ -187,7 +189,7 @@ def get_nstep_return_data(
     if nstep == 1 or not data:
         return data
     table = _table(data)
-    reward = _stacked(table, "reward")
+    reward = stacked(table, "reward")
     dtype = reward.dtype
     rewards = (reward.float() if dtype is torch.bfloat16 else reward).numpy(force=True)
     length, rows = len(rewards), np.arange(len(rewards))

@@ -95,7 +95,8 @@ def dist_1step_td_error(data: dist_1step_td_data, gamma: float, v_min: float, v_
     """
     if data.reward.dim() != 1:
         raise AssertionError(f"the reward has shape {tuple(data.reward.shape)}; it must be (B,)")
-    one_step = dist_nstep_td_data(*data)._replace(reward=data.reward.unsqueeze(0))
+    reward = data.reward.unsqueeze(0)
+    one_step = dist_nstep_td_data(data.dist, data.next_dist, data.act, data.next_act, reward, data.done, data.weight)
     return dist_nstep_td_error(one_step, gamma, v_min, v_max, n_atom)[0]
 
 

@@ -41,8 +41,11 @@ def categorical_terms(logit: Tensor | Sequence[Tensor], action: Any) -> ActionTe
     """
     if not isinstance(logit, Tensor):
         parts = action.unbind(-1) if isinstance(action, Tensor) else [part.reshape(-1) for part in action]
-        terms = [categorical_terms(*pair) for pair in zip(logit, parts, strict=True)]
-        return ActionTerms(*(torch.stack(columns).sum(0) for columns in zip(*terms, strict=True)))
+        terms = [categorical_terms(head, part) for head, part in zip(logit, parts, strict=True)]
+        return ActionTerms(
+            log_prob=torch.stack([term.log_prob for term in terms]).sum(0),
+            entropy=torch.stack([term.entropy for term in terms]).sum(0),
+        )
     log_prob = torch.log_softmax(logit, -1)
     if action.dim() == logit.dim():
         action = action.squeeze(-1)
@@ -85,9 +88,7 @@ class SquashedSample(NamedTuple):
     log_prob: Tensor  # [*B]
 
 
-def squashed_gaussian_sample(
-    mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], noise: Tensor | None = None
-) -> SquashedSample:
+def squashed_gaussian_sample(mu_sigma: Mapping[str, Tensor] | Sequence[Tensor], noise: Tensor) -> SquashedSample:
     """Return actions tanh(mu + sigma noise) [*B, A] and their log-probabilities [*B], differentiable by mu and sigma.
 
     log p = log N(u; mu, sigma) - sum log(1 - tanh(u)^2), by the change of variables of
@@ -96,7 +97,7 @@ def squashed_gaussian_sample(
 
     Args:
         mu_sigma: `{'mu', 'sigma'}` or the pair.
-        noise: [*B, A], sampled from a standard Gaussian if None.
+        noise: [*B, A], sampled from a standard Gaussian.
 
     Example:
         >>> sample = squashed_gaussian_sample((torch.zeros(1, 1), torch.ones(1, 1)), noise=torch.full((1, 1), 20.0))
@@ -104,7 +105,6 @@ def squashed_gaussian_sample(
         (1.0, -162.305)
     """
     mu, sigma = mu_and_sigma(mu_sigma)
-    noise = torch.randn_like(mu) if noise is None else noise
     u = mu + sigma * noise
     log_slope = 2 * (_LOG_2 - u - softplus(-2 * u))
     log_prob = -0.5 * noise.square() - sigma.log() - _HALF_LOG_2PI - log_slope

@@ -272,14 +272,15 @@ def gae_columns(
         [1.75, 1.5, 1.0]
     """
     if not isinstance(value, Tensor):
+        value, reward = torch.tensor(value), torch.tensor(reward)
         last_value = None if last_value is None else torch.tensor(last_value)
-        columns = torch.tensor(value), torch.tensor(reward), gamma, gae_lambda, last_value
-        return gae_columns(*columns, done, terminated, truncated, lengths).numpy()
+        adv = gae_columns(value, reward, gamma, gae_lambda, last_value, done, terminated, truncated, lengths)
+        return adv.numpy()
     if last_value is None:
         if done is None or lengths is not None:
             raise ValueError("gae_columns needs last_value, or the flag done of the last row of a single fragment")
-        flags = [None if flag is None else flag[-1:] for flag in (terminated, truncated)]
-        if bootstrap_mask(done[-1:], *flags).item():
+        terminated, truncated = (None if flag is None else flag[-1:] for flag in (terminated, truncated))
+        if bootstrap_mask(done[-1:], terminated, truncated).item():
             value, reward, last_value = value[:-1], reward[:-1], value[-1]
         else:
             last_value = torch.zeros_like(value[-1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -87,7 +86,10 @@ def vtrace_error_discrete_action(
         >>> vtrace_error_discrete_action(data, gamma=1.0, lambda_=1.0).value_loss
         tensor(2.5000)
     """
-    return _error(categorical_terms, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
+    terms = categorical_terms(data.target_output, data.action)
+    with torch.no_grad():
+        behaviour = categorical_terms(data.behaviour_output, data.action)
+    return _error(terms, behaviour, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
 
 
 def vtrace_error_continuous_action(
@@ -99,19 +101,32 @@ def vtrace_error_continuous_action(
     rho_pg_clip_ratio: float = 1.0,
 ) -> vtrace_loss:
     """Return the losses of `vtrace_error_discrete_action` for actions from independent Gaussians."""
-    return _error(gaussian_terms, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
-
-
-def _error(terms_of: Callable[[Any, Any], ActionTerms], data: vtrace_data, gamma: float, *limits: float) -> vtrace_loss:
-    target_output, behaviour_output, action, value, reward, weight = data
-    terms = terms_of(target_output, action)
+    terms = gaussian_terms(data.target_output, data.action)
     with torch.no_grad():
-        ratio = torch.exp(terms.log_prob - terms_of(behaviour_output, action).log_prob)
+        behaviour = gaussian_terms(data.behaviour_output, data.action)
+    return _error(terms, behaviour, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
+
+
+def _error(
+    terms: ActionTerms,
+    behaviour: ActionTerms,
+    data: vtrace_data,
+    gamma: float,
+    lambda_: float,
+    rho_clip_ratio: float,
+    c_clip_ratio: float,
+    rho_pg_clip_ratio: float,
+) -> vtrace_loss:
+    value, next_value, reward = data.value[:-1], data.value[1:].detach(), data.reward
     goes_on = torch.ones_like(reward)
     goes_on[-1] = 0
-    next_value = value[1:].detach()
-    targets = vtrace_targets(ratio, value[:-1], next_value, reward, goes_on.new_full((), gamma), goes_on, *limits)
-    return vtrace_losses(terms, value[:-1], targets, torch.ones_like(reward) if weight is None else weight)
+    with torch.no_grad():
+        ratio = torch.exp(terms.log_prob - behaviour.log_prob)
+    discount = goes_on.new_full((), gamma)
+    targets = vtrace_targets(
+        ratio, value, next_value, reward, discount, goes_on, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio
+    )
+    return vtrace_losses(terms, value, targets, torch.ones_like(reward) if data.weight is None else data.weight)
 
 
 def vtrace_losses(terms: ActionTerms, value: Tensor, targets: VtraceTargets, weight: Tensor) -> vtrace_loss:

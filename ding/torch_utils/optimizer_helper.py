@@ -182,12 +182,11 @@ def calculate_grad_norm_without_bias_two_norm(model: nn.Module) -> float:
 
 def _is_uniform_float(parameters: list[Tensor]) -> bool:
     """Return whether fused and foreach implementations support `parameters`: float tensors of one dtype and device."""
-    kinds = {(type(p) in (Tensor, torch.nn.Parameter), p.is_floating_point(), p.dtype, p.device) for p in parameters}
-    return (
-        len(kinds) == 1
-        and all(is_plain and is_float for is_plain, is_float, _, _ in kinds)
-        and all(device.type in ("cpu", "cuda") for *_, device in kinds)
-    )
+    if len({(p.dtype, p.device) for p in parameters}) != 1:
+        return False
+    first = parameters[0]
+    are_plain = all(type(p) in (Tensor, nn.Parameter) for p in parameters)
+    return are_plain and first.is_floating_point() and first.device.type in ("cpu", "cuda")
 
 
 _add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -286,13 +285,6 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         return {**super().__getstate__(), "_guard": self._guard, "accepted_orders": self.accepted_orders}
 
 
-def _needs_only_the_kernel(group: Mapping[str, Any], states: list[Any]) -> bool:
-    """Return whether a step of Adam on a group of parameters, with these states, is one call of the fused kernel."""
-    if not group["fused"] or group["amsgrad"] or group["maximize"] or not isinstance(group["lr"], float):
-        return False
-    return all(states) and {parameter.grad is not None and parameter.is_cpu for parameter in group["params"]} == {True}
-
-
 def _counted(states: list[dict[str, Tensor]]) -> list[Tensor]:
     """Add 1 to the number of steps of each parameter, and return these numbers, in one tensor where they are equal."""
     counters = [state["step"] for state in states]
@@ -337,7 +329,10 @@ class Adam(_GuardedOptimizer, torch.optim.Adam):
         steps: list[tuple[dict[str, Any], list[Any]]] = []
         for group in self.param_groups:
             states = [self.state.get(parameter) for parameter in group["params"]]
-            if not _needs_only_the_kernel(group, states):
+            if not group["fused"] or group["amsgrad"] or group["maximize"] or not isinstance(group["lr"], float):
+                return False
+            on_cpu = {parameter.grad is not None and parameter.is_cpu for parameter in group["params"]}
+            if on_cpu != {True} or not all(states):
                 return False
             steps.append((group, states))
         with torch.set_grad_enabled(False):
@@ -507,8 +502,10 @@ class LearningRateSchedule:
     def _make_scheduler(self) -> lr_scheduler.LRScheduler:
         setting = {"type": self._setting} if isinstance(self._setting, str) else dict(self._setting)
         if "type" not in setting:
-            factor = partial(_decayed, float(setting["epoch_num"]), float(setting["min_lr_lambda"]))
-            return lr_scheduler.LambdaLR(self._stand_in, factor)
+            steps, minimum = float(setting["epoch_num"]), float(setting["min_lr_lambda"])
+            return lr_scheduler.LambdaLR(
+                self._stand_in, lambda step: max(1.0 - step * (1.0 - minimum) / steps, minimum)
+            )
         cls: Any = _torch_scheduler(setting.pop("type"))
         try:
             scheduler: lr_scheduler.LRScheduler = cls(self._stand_in, **setting)
@@ -555,10 +552,6 @@ class LearningRateSchedule:
         self._scheduler.load_state_dict({**self._scheduler.state_dict(), **state_dict})
         for group, rate in zip(self._stand_in.param_groups, self._scheduler.get_last_lr(), strict=True):
             group["lr"] = rate
-
-
-def _decayed(steps: float, minimum: float, step: int) -> float:
-    return max(1.0 - step * (1.0 - minimum) / steps, minimum)
 
 
 def is_differentiable(loss: torch.Tensor, model: nn.Module | Iterable[nn.Module], print_instead: bool = False) -> None:

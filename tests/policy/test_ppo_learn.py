@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from ding.policy.actor_critic import ACTION_KINDS
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.pg import PPOPGPolicy
 from ding.policy.ppo import PPOPolicy
@@ -190,6 +189,20 @@ LOGGED = [
 ]
 
 
+def test_a_subclass_may_have_another_loss():
+    class Regularized(PPOPolicy):
+        def _loss(self, output, batch):
+            total, terms = super()._loss(output, batch)
+            return total + 0.5 * output["value"].square().mean(), terms
+
+    def first_step(cls):
+        policy = make_policy(cls=cls)
+        return policy.learn_mode.forward(make_pieces(policy))[0]
+
+    plain, regularized = first_step(PPOPolicy), first_step(Regularized)
+    assert regularized["total_loss"] > plain["total_loss"] and regularized["policy_loss"] == plain["policy_loss"]
+
+
 def test_monitored_names(tmp_path):
     monitored = [name for name in LOGGED if name != "kl_div"]
     assert make_policy().learn_mode.monitor_vars() == monitored
@@ -261,7 +274,7 @@ def test_epochs_end_before_a_step_on_a_minibatch_where_the_policy_has_moved_too_
     make = make_pieces if cls is PPOPolicy else make_episodes
     data = make(free)
     obs = torch.stack([sample["obs"] for sample in data])
-    kind, action = ACTION_KINDS[space], default_preprocess_learn(data)["action"]
+    kind, action = free._kind, default_preprocess_learn(data)["action"]
 
     def log_prob(policy):
         with torch.no_grad():

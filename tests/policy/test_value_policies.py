@@ -48,12 +48,6 @@ def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(n
     assert output[key] == pytest.approx(mean, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["c51", "rainbow", "qrdqn", "iqn", "fqf"])
-def test_a_criterion_is_refused_where_the_loss_is_the_distribution_s_own(name):
-    with pytest.raises(ValueError, match="criterion"):
-        make_policy(name, "learn", learn__criterion="huber")
-
-
 @pytest.mark.parametrize("name", ["dqn", "mdqn", "sql", "bdq"])
 def test_the_criterion_counts(name):
     data = make_batch(8, reward=torch.tensor([3.0]))

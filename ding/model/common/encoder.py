@@ -217,8 +217,10 @@ def build_encoder(
         torch.Size([5, 16])
     """
     if is_mapping(obs_shape) and obs_shape:
-        given = hidden_size_list, activation, norm_type, dropout, image_encoder, scale_ob
-        entries = {str(name): build_encoder(shape, *given) for name, shape in obs_shape.items()}
+        entries = {
+            str(name): build_encoder(shape, hidden_size_list, activation, norm_type, dropout, image_encoder, scale_ob)
+            for name, shape in obs_shape.items()
+        }
         return DictEncoder(entries, (hidden_size_list or _IMAGE_SIZES)[-1], activation)
     shape: Any = squeeze(obs_shape)
     if isinstance(shape, Integral):
@@ -231,11 +233,11 @@ def build_encoder(
         if image_encoder is not None:
             return image_encoder(shape)
         sizes = hidden_size_list or _IMAGE_SIZES
-        options: dict[str, Any] = {"activation": activation, "norm_type": norm_type, "scale_ob": scale_ob}
-        if min(shape[1:]) < _SMALL_IMAGE:
-            layers = max(1, len(sizes) - 1)
-            options |= {"kernel_size": [3] * layers, "stride": [2] * layers, "padding": [1] * layers}
-        return ConvEncoder(shape, sizes, **options)
+        if min(shape[1:]) >= _SMALL_IMAGE:
+            return ConvEncoder(shape, sizes, activation, norm_type=norm_type, scale_ob=scale_ob)
+        layers = max(1, len(sizes) - 1)
+        kernels, strides, pads = [3] * layers, [2] * layers, [1] * layers
+        return ConvEncoder(shape, sizes, activation, kernels, strides, pads, norm_type=norm_type, scale_ob=scale_ob)
     raise RuntimeError(
         f"obs_shape {shape!r} is not supported; it must be a number for vectors, (C, H, W) for images, or a dict "
         "of such shapes"

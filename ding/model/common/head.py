@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
-from ding.rl_utils.distributional import beta_function_map, uniform
+from ding.rl_utils.distributional import beta_function_map
 from ding.rl_utils.log_prob import mu_and_sigma
 from ding.torch_utils.network.fast_modules import pass_through
 from ding.torch_utils.network.nn_module import MLP, Activation, NoiseLinearLayer, as_activation, fc_block, noise_block
@@ -213,15 +213,14 @@ class ReparameterizationHead(nn.Module):
         if self.log_sigma_layer is not None:
             sigma = pass_through(x, self, "log_sigma_layer").clamp(LOG_SIGMA_MIN, LOG_SIGMA_MAX).exp()
         else:
-            sigma = self._shared_sigma().repeat(*mu.shape[:-1], 1)
+            if self.log_sigma_param is None:
+                sigma = self.sigma[0]
+            elif self.sigma_type == "independent":
+                sigma = self.log_sigma_param[0].exp()
+            else:
+                sigma = 0.5 * torch.sigmoid(self.log_sigma_param[0])
+            sigma = sigma.repeat(*mu.shape[:-1], 1)
         return {"mu": mu, "sigma": sigma}
-
-    def _shared_sigma(self) -> torch.Tensor:
-        if self.log_sigma_param is None:
-            return self.sigma[0]
-        if self.sigma_type == "independent":
-            return self.log_sigma_param[0].exp()
-        return 0.5 * torch.sigmoid(self.log_sigma_param[0])
 
 
 class MultiHead(nn.Module):
@@ -272,7 +271,8 @@ def independent_normal_dist(logits: Mapping[str, torch.Tensor] | Sequence[torch.
         TypeError: `logits` is neither a mapping nor a pair.
     """
     if is_mapping(logits) or (is_container(logits) and len(logits) == 2):
-        return Independent(Normal(*mu_and_sigma(logits)), 1)
+        mu, sigma = mu_and_sigma(logits)
+        return Independent(Normal(mu, sigma), 1)
     raise TypeError(f"logits must be {{'mu', 'sigma'}} or a pair (mu, sigma), not {type(logits).__name__}")
 
 
@@ -448,13 +448,14 @@ class QuantileHead(RandomModule):
         self.num_quantiles = num_quantiles
         self.quantile_embedding_size = quantile_embedding_size
         self.beta_function = beta_function_map[beta_function_type]
+        self._is_distorted = beta_function_type != "uniform"
 
     def forward(self, x: Tensor, num_quantiles: int | None = None) -> dict[str, Tensor]:
         """Forward [B, hidden_size] with `num_quantiles` instead of the default number of fractions."""
         count = self.num_quantiles if num_quantiles is None else num_quantiles
         tau = draw_uniform(self.rng, (count, len(x), 1), like=x)
         q = distorted = self._values(x, tau)
-        if self.beta_function is not uniform:
+        if self._is_distorted:
             distorted = self._values(x, self.beta_function(draw_uniform(self.rng, tau.shape, like=x)))
         return {"logit": distorted.mean(0), "q": q, "quantiles": tau.flatten(0, 1)}
 

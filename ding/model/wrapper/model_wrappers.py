@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from types import NoneType
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -114,15 +114,15 @@ class _LogitSampleWrapper(_SamplingWrapper):
         TypeError: the model output is not a dict.
     """
 
-    def _sample(self, output: dict[str, Any], choose: Callable[..., Tensor], *args: Any) -> dict[str, Any]:
-        """Set `output['action']` to `choose(logit, mask, *args)` for each head."""
+    def _sample(self, output: dict[str, Any], choose: Callable[[Tensor, Tensor | None], Tensor]) -> dict[str, Any]:
+        """Set `output['action']` to `choose(logit, mask)` for each head."""
         if type(output) is not dict or "logit" not in output:
             _check_logit(output, self)
         if output.get(ACTION_MASK) is not None:
             mask_logits(output)
         logit, mask = output["logit"], output.get(ACTION_MASK)
         if isinstance(logit, Tensor):
-            output["action"] = choose(logit, mask, *args)
+            output["action"] = choose(logit, mask)
         else:
             if is_mapping(logit):
                 raise TypeError(
@@ -130,7 +130,7 @@ class _LogitSampleWrapper(_SamplingWrapper):
                     "discrete actions; return a tensor [B, N], or set policy.action_space"
                 )
             masks = [None] * len(logit) if mask is None else mask
-            output["action"] = [choose(*head, *args) for head in zip(logit, masks, strict=True)]
+            output["action"] = [choose(head, legal) for head, legal in zip(logit, masks, strict=True)]
         return output
 
 
@@ -229,7 +229,7 @@ class MultinomialSampleWrapper(_LogitSampleWrapper):
     """Wrapper whose `action` [B] is sampled from softmax(logit / alpha)."""
 
     def forward(self, *args: Any, alpha: float = 1.0, **kwargs: Any) -> dict[str, Any]:
-        return self._sample(super().forward(*args, **kwargs), _multinomial, alpha, self._rng)
+        return self._sample(super().forward(*args, **kwargs), partial(_multinomial, alpha=alpha, rng=self._rng))
 
 
 class EpsGreedySampleWrapper(_LogitSampleWrapper):
@@ -241,7 +241,7 @@ class EpsGreedySampleWrapper(_LogitSampleWrapper):
     def forward(self, *args: Any, eps: float | Mapping[int, float], **kwargs: Any) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
-        return self._sample(output, _explore, rows, self._rng)
+        return self._sample(output, partial(_explore, eps=rows, rng=self._rng))
 
 
 class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
@@ -252,7 +252,7 @@ class EpsGreedyMultinomialSampleWrapper(_LogitSampleWrapper):
     ) -> dict[str, Any]:
         output = super().forward(*args, **kwargs)
         rows = _eps_of_rows(eps, kwargs.get("data_id"), output) if isinstance(eps, Mapping) else eps
-        return self._sample(output, _explore, rows, self._rng, alpha)
+        return self._sample(output, partial(_explore, eps=rows, rng=self._rng, alpha=alpha))
 
 
 def _gaussian(logit: Any, wrapper: IModelWrapper) -> tuple[Tensor, Tensor]:
@@ -398,12 +398,8 @@ class ActionNoiseWrapper(IModelWrapper):
         return action if self.action_range is None else action.clamp(self.action_range["min"], self.action_range["max"])
 
 
-def _no_state() -> None:
+def _no_state() -> None:  # a lambda could not be pickled
     return None
-
-
-def _is_dict_of_tensors(state: Any) -> bool:
-    return type(state) is dict and all(isinstance(part, Tensor) for part in state.values())
 
 
 class HiddenStateWrapper(IModelWrapper):
@@ -469,8 +465,8 @@ class HiddenStateWrapper(IModelWrapper):
 
     def _copies(self, states: list[Any], zeros: Any) -> Any:
         """Copy the states, with `zeros` for None; see `stack_prev_state`."""
-        are_dicts = {type(state) for state in states} <= {dict, NoneType}
-        if self._stack_prev_state and are_dicts and _is_dict_of_tensors(zeros):
+        are_dicts = all(state is None or type(state) is dict for state in (*states, zeros))
+        if self._stack_prev_state and are_dicts and all(isinstance(part, Tensor) for part in zeros.values()):
             columns = {key: [zero if state is None else state[key] for state in states] for key, zero in zeros.items()}
             return {key: torch.stack(column).detach() for key, column in columns.items()}
         return [zeros if state is None else get_tensor_data(state) for state in states]
@@ -485,11 +481,6 @@ class HiddenStateWrapper(IModelWrapper):
         states = [self._init_fn() for _ in ids] if state is None else list(state)
         self._state.update(zip(ids, states, strict=True))
         super().reset(data_id=data_id, **kwargs)
-
-
-def _share(value: Any) -> str | None:
-    """Return None if `value` is a rate that moves the target, else what is expected."""
-    return "a number above 0, and 1 at most" if number(0, 1)(value) is not None or value == 0 else None
 
 
 class TargetNetworkWrapper(IModelWrapper):
@@ -522,17 +513,13 @@ class TargetNetworkWrapper(IModelWrapper):
         super().__init__(model)
         if update_type not in ("assign", "momentum"):
             raise ConfigError(f"target update_type {update_type!r} is unknown; allowed: assign, momentum")
-        values, rules = dict(update_kwargs), {"freq": integer(1)}
-        if update_type == "momentum":
-            values, rules = {"freq": 1, **values}, {**rules, "theta": _share}
-        for key, rule in rules.items():
-            allowed = rule(values.get(key))
-            if allowed is not None:
-                raise ConfigError(
-                    f"target update of type {update_type!r}: {key} = {values.get(key)!r}; it must be {allowed}"
-                )
-        self._update_type = update_type
-        self._update_kwargs = values
+        self._is_copied = update_type == "assign"
+        self._freq = update_kwargs.get("freq", None if self._is_copied else 1)
+        self._theta: Any = update_kwargs.get("theta")
+        if (allowed := integer(1)(self._freq)) is not None:
+            raise ConfigError(f"target update of type {update_type!r}: freq = {self._freq!r}; it must be {allowed}")
+        if not self._is_copied and (number(0, 1)(self._theta) is not None or self._theta == 0):
+            raise ConfigError(f"target update: theta = {self._theta!r}; it must be a number above 0, and 1 at most")
         self._update_count = 0
 
     @property
@@ -557,26 +544,21 @@ class TargetNetworkWrapper(IModelWrapper):
             KeyError: a parameter is missing in a momentum update.
         """
         self._update_count = 0 if direct else self._update_count + 1
-        if self._update_count % self._update_kwargs["freq"]:
+        if self._update_count % self._freq:
             return
-        is_copied = direct or self._update_type == "assign"
-        weights = state_dict
-        if not isinstance(weights, Mapping):
-            module: nn.Module = weights.unwrap() if isinstance(weights, IModelWrapper) else weights
-            if is_copied:
-                weights = module.state_dict()
-            else:
-                parameters, buffers = weights_of(module)
-                weights = {**parameters, **buffers}
-        if is_copied:
+        if direct or self._is_copied:
+            weights = state_dict if isinstance(state_dict, Mapping) else state_dict.state_dict()
             self.unwrap().load_state_dict(weights, strict=True)
+        elif isinstance(state_dict, Mapping):
+            self._follow(state_dict)
         else:
-            self._follow(weights)
+            module = state_dict.unwrap() if isinstance(state_dict, IModelWrapper) else state_dict
+            parameters, buffers = weights_of(module)
+            self._follow({**parameters, **buffers})
 
     @torch.no_grad()
     def _follow(self, online: Mapping[str, Tensor]) -> None:
         """Move the own parameters towards those in `online`, and copy its buffers."""
-        theta = self._update_kwargs["theta"]
         parameters, buffers = weights_of(self.unwrap())
         moved = set()
         for name, own in parameters.items():
@@ -589,13 +571,13 @@ class TargetNetworkWrapper(IModelWrapper):
                     "spectral_norm, must be changed in both models"
                 )
             goal = online[name]
-            if goal.shape != own.shape:
+            if goal.shape != own.shape:  # which might be broadcast
                 raise RuntimeError(
                     f"target update: the online weight {name!r} of shape {tuple(goal.shape)} does not fit a target "
                     f"weight of shape {tuple(own.shape)}; both models must be built alike"
                 )
             is_alike = goal.dtype is own.dtype and goal.device == own.device
-            own.lerp_(goal if is_alike else goal.to(own), theta)
+            own.lerp_(goal if is_alike else goal.to(own), self._theta)
         for name, buffer in buffers.items():
             if name in online:
                 buffer.copy_(online[name])

@@ -430,8 +430,12 @@ class GTrXL(nn.Module):
         self.activation = act
         self.pos_embedding = PositionalEmbedding(embedding_dim)
         self.dropout = Dropout(dropout_ratio) if dropout_ratio > 0 else nn.Identity()
-        layers = (head_dim, embedding_dim, head_num, mlp_num, self.dropout, act, gru_gating, gru_bias)
-        self.layers = nn.Sequential(*(GatedTransformerXLLayer(embedding_dim, *layers) for _ in range(layer_num)))
+        self.layers = nn.Sequential()
+        for _ in range(layer_num):
+            layer = GatedTransformerXLLayer(
+                embedding_dim, head_dim, embedding_dim, head_num, mlp_num, self.dropout, act, gru_gating, gru_bias
+            )
+            self.layers.append(layer)
         self.u = nn.Parameter(torch.zeros(head_num, head_dim))
         self.v = nn.Parameter(torch.zeros(head_num, head_dim))
 

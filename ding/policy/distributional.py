@@ -1,4 +1,7 @@
-"""Q-learning of the quantiles of values: QR-DQN, IQN, FQF, and discrete CQL for data sets."""
+"""Q-learning of value distributions: C51, Rainbow, QR-DQN, IQN, FQF, and discrete CQL for data sets.
+
+C51 and Rainbow learn probabilities of fixed values, the others values at fractions, the quantiles.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding.policy.dqn import NO_CRITERION, DQNPolicy, HeadInputs, TDError
+from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, renew_noise
 from ding.policy.settings import positive
 from ding.policy.training_step import Learned
 from ding.rl_utils.distributional import (
+    dist_nstep_td_data,
+    dist_nstep_td_error,
     fqf_calculate_fraction_loss,
     fqf_nstep_td_data,
     fqf_nstep_td_error,
@@ -28,6 +33,96 @@ from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
+@POLICY_REGISTRY.register("c51")
+class C51Policy(DQNPolicy):
+    """C51 (https://arxiv.org/abs/1707.06887), with the double-Q choice of the next action.
+
+    `priority` is the cross-entropy of each sample.
+
+    Example:
+        >>> cfg = C51Policy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = C51Policy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.1)[0]["distribution"].shape
+        torch.Size([2, 51])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "c51",
+            "model.v_min": -10,
+            "model.v_max": 10,
+            "model.n_atom": 51,
+        },
+        DQNPolicy.settings,
+        without=["learn.criterion"],
+    )
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "c51dqn", ["ding.model.template.q_learning"]
+
+    def _head_error(self, head: HeadInputs) -> TDError:
+        """Return the cross-entropy to the distribution of r + gamma (1 - done) z', with z' of the next action."""
+        model, batch = self._cfg.model, head.batch
+        dist, next_dist = head.output["distribution"], head.next_output["distribution"]
+        data = dist_nstep_td_data(
+            dist, next_dist, head.action, head.next_action, batch["reward"], batch["done"], batch["weight"]
+        )
+        loss, error = dist_nstep_td_error(
+            data, self._gamma, model.v_min, model.v_max, model.n_atom, self._nstep, batch.get("value_gamma")
+        )
+        return loss, error, {}
+
+
+@POLICY_REGISTRY.register("rainbow")
+class RainbowDQNPolicy(C51Policy):
+    """Rainbow (https://arxiv.org/abs/1710.02298): C51 with noisy networks, n-step returns and priorities.
+
+    The noise of the networks is resampled in each iteration, and that of the online network once more for choosing the
+    next action. Collecting uses the current noise, evaluation none.
+
+    Example:
+        >>> cfg = RainbowDQNPolicy.default_config()
+        >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
+        >>> policy = RainbowDQNPolicy(cfg, enable_field=["collect"])
+        >>> policy.collect_mode.forward({0: torch.zeros(4)}, eps=0.0)[0]["action"].shape
+        torch.Size([1])
+    """
+
+    settings: ClassVar[Settings] = Settings(
+        {
+            "type": "rainbow",
+            "priority": True,
+            "priority_IS_weight": True,
+            "discount_factor": 0.99,
+            "nstep": 3,
+            "noisy_net": True,
+            "learn.update_per_collect": 1,
+            "learn.batch_size": 32,
+            "other.eps.start": 0.05,
+            "other.eps.end": 0.05,
+            "other.eps.decay": 100000,
+            "other.replay_buffer.replay_buffer_size": 100000,
+            "other.replay_buffer.alpha": Setting(0.6, doc="Exponent of the priorities."),
+            "other.replay_buffer.beta": Setting(0.4, doc="Initial exponent of the importance weights."),
+            "other.replay_buffer.anneal_step": Setting(100000, doc="Number of draws until `beta` is 1."),
+        },
+        C51Policy.settings,
+    )
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "rainbowdqn", ["ding.model.template.q_learning"]
+
+    def _forward_networks(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+        # The noise for the gradient is sampled last: it must not change until backward.
+        with torch.no_grad():
+            next_action = self._learn_model.forward(batch["next_obs"])["action"]
+            next_output = self._target_model.forward(batch["next_obs"])
+        if self._cfg.noisy_net and self._model.training:
+            renew_noise(self._model)
+        return self._model(batch["obs"]), next_output, next_action
+
+
 @POLICY_REGISTRY.register("qrdqn")
 class QRDQNPolicy(DQNPolicy):
     """QR-DQN (https://arxiv.org/abs/1710.10044), with the double-Q choice of the next action.
@@ -35,7 +130,6 @@ class QRDQNPolicy(DQNPolicy):
     `priority` is the quantile regression loss of each sample.
 
     Example:
-        >>> import torch
         >>> cfg = QRDQNPolicy.default_config()
         >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
         >>> policy = QRDQNPolicy(cfg, enable_field=["collect"])
@@ -47,9 +141,9 @@ class QRDQNPolicy(DQNPolicy):
         {
             "type": "qrdqn",
             "model.num_quantiles": NO_DEFAULT,
-            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
+        without=["learn.criterion"],
     )
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -57,10 +151,11 @@ class QRDQNPolicy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at fixed fractions: the error is summed over them, averaged over target quantiles."""
-        reward, done, weight = head.outcome
-        actions, fractions = (head.action, head.next_action), head.output["tau"]
-        data = qrdqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
-        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, head.batch.get("value_gamma"))
+        batch, q, next_q, fractions = head.batch, head.output["q"], head.next_output["q"], head.output["tau"]
+        data = qrdqn_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], fractions, batch["weight"]
+        )
+        loss, error = qrdqn_nstep_td_error(data, self._gamma, self._nstep, batch.get("value_gamma"))
         return loss, error, {}
 
 
@@ -72,7 +167,6 @@ class IQNPolicy(DQNPolicy):
     at its own fractions `quantiles` [T].
 
     Example:
-        >>> import torch
         >>> cfg = IQNPolicy.default_config()
         >>> cfg.model.obs_shape, cfg.model.action_shape = 4, 2
         >>> policy = IQNPolicy(cfg, enable_field=["collect"])
@@ -87,9 +181,9 @@ class IQNPolicy(DQNPolicy):
             "model.num_quantiles": NO_DEFAULT,
             "model.quantile_embedding_size": NO_DEFAULT,
             "learn.kappa": Setting(1.0, positive, "Threshold of the Huber loss, beyond which it is linear."),
-            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
+        without=["learn.criterion"],
     )
 
     def default_model(self) -> tuple[str, list[str]]:
@@ -97,27 +191,23 @@ class IQNPolicy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at random fractions: the error is summed over them, averaged over target quantiles."""
-        reward, done, weight = head.outcome
-        actions, fractions = (head.action, head.next_action), head.output["quantiles"]
-        data = iqn_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        batch, q, next_q, fractions = head.batch, head.output["q"], head.next_output["q"], head.output["quantiles"]
+        data = iqn_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], fractions, batch["weight"]
+        )
         loss, error = iqn_nstep_td_error(
-            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, batch.get("value_gamma")
         )
         return loss, error, {}
 
     def _forward_batch(self, model: Any, obs: Any, obs_key: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Forward, and return `q` [T, E, N] and `quantiles` [T * E, 1] of each head with the envs as the first axis."""
         output = super()._forward_batch(model, obs, obs_key, **kwargs)
         q, quantiles = output["q"], output["quantiles"]
         if isinstance(q, Tensor):
-            rows: Any = _rows_of_envs(q, quantiles)
-        else:
-            rows = zip(*[_rows_of_envs(*head) for head in zip(q, quantiles, strict=True)], strict=True)
-        return {**output, **dict(zip(("q", "quantiles"), rows, strict=True))}
-
-
-def _rows_of_envs(q: Tensor, quantiles: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `q` [T, E, N] and `quantiles` [T * E, 1] with the envs as the first axis."""
-    return q.transpose(0, 1), quantiles.view(q.shape[:2]).T
+            return {**output, "q": q.transpose(0, 1), "quantiles": quantiles.view(q.shape[:2]).T}
+        fractions = [own.view(head.shape[:2]).T for head, own in zip(q, quantiles, strict=True)]
+        return {**output, "q": [head.transpose(0, 1) for head in q], "quantiles": fractions}
 
 
 # Name of the module that proposes fractions.
@@ -150,10 +240,9 @@ class FQFPolicy(DQNPolicy):
             "learn.learning_rate_quantile": Setting(5e-5, positive, "Learning rate of all other parameters."),
             "learn.kappa": Setting(1.0, positive, "Divisor of the quantile regression loss."),
             "learn.ent_coef": Setting(0, number(), "Weight of the fractions' entropy in their loss."),
-            "learn.criterion": NO_CRITERION,
         },
         DQNPolicy.settings,
-        without=["learn.learning_rate"],
+        without=["learn.criterion", "learn.learning_rate"],
     )
 
     _optimizer_names: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -170,7 +259,7 @@ class FQFPolicy(DQNPolicy):
 
     def _init_optimizers(self) -> None:
         learn = self._cfg.learn
-        clipping = {"grad_clip_type": learn.get("grad_clip_type"), "clip_value": learn.get("grad_clip_value")}
+        kind, limit = learn.get("grad_clip_type"), learn.get("grad_clip_value")
         named = [(name.split("."), parameter) for name, parameter in self._model.named_parameters()]
         rest = [(path, parameter) for path, parameter in named if _PROPOSAL not in path]
         self._fraction_loss_optimizer = RMSprop(
@@ -178,13 +267,15 @@ class FQFPolicy(DQNPolicy):
             lr=learn.learning_rate_fraction,
             alpha=0.95,
             eps=1e-5,
-            **clipping,
+            grad_clip_type=kind,
+            clip_value=limit,
         )
         self._quantile_loss_optimizer = Adam(
             [parameter for _, parameter in rest],
             lr=learn.learning_rate_quantile,
             eps=1e-2 / learn.batch_size,
-            **clipping,
+            grad_clip_type=kind,
+            clip_value=limit,
         )
         # DI-engine's optimizer has the parameters part by part: values, embedding of the fractions, encoder.
         by_part = [[parameter for path, parameter in rest if part in path] for part in ("Q", "fqf_fc", "encoder")]
@@ -194,7 +285,8 @@ class FQFPolicy(DQNPolicy):
     def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step of the fractions and one of the quantiles; `priority` is the error of each sample."""
         if self._cfg.noisy_net:
-            self._renew_noise()
+            renew_noise(self._model)
+            renew_noise(self._target_net)
         heads = self._heads(batch)
         quantile_loss, error, logged = self._td_error(heads)
         losses = []
@@ -216,11 +308,12 @@ class FQFPolicy(DQNPolicy):
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at proposed fractions: the error is summed over them, averaged over target quantiles."""
-        reward, done, weight = head.outcome
-        actions, fractions = (head.action, head.next_action), head.output["quantiles_hats"]
-        data = fqf_nstep_td_data(*head.values("q"), *actions, reward, done, fractions, weight)
+        batch, q, next_q, fractions = head.batch, head.output["q"], head.next_output["q"], head.output["quantiles_hats"]
+        data = fqf_nstep_td_data(
+            q, next_q, head.action, head.next_action, batch["reward"], batch["done"], fractions, batch["weight"]
+        )
         loss, error = fqf_nstep_td_error(
-            data, self._gamma, self._nstep, self._cfg.learn.kappa, head.batch.get("value_gamma")
+            data, self._gamma, self._nstep, self._cfg.learn.kappa, batch.get("value_gamma")
         )
         return loss, error, {}
 
