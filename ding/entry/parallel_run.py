@@ -38,9 +38,9 @@ from ding.entry.run_state import Start
 from ding.entry.serial_run import env_name
 from ding.entry.supervisor import ProcessBackend, Supervisor, ThreadBackend
 from ding.entry.worker_process import (
-    CLOSE_S,
     COLLECTOR_NICE,
     CREATE,
+    END_S,
     RUN,
     WorkerPlan,
     WorkerProcess,
@@ -463,7 +463,7 @@ def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervi
 
 def _make_process(name: str, kind: str, system: EasyDict, is_quiet: bool) -> WorkerProcess:
     section = system[name]
-    plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_S)
+    plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, END_S[kind])
     worker = WorkerProcess(plan, system.get("start_method"))
     if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
         raise ConfigError(
