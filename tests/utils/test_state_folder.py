@@ -57,7 +57,7 @@ def test_states_beyond_those_to_keep_are_removed(tmp_path: Path) -> None:
 
 def test_a_folder_without_states_has_none(tmp_path: Path) -> None:
     assert StateFolder(tmp_path / "missing").read() is None
-    assert StateFolder(tmp_path).about() is None
+    assert not [*StateFolder(tmp_path).states()]
 
 
 @pytest.mark.guarantees("files")
@@ -90,7 +90,7 @@ def test_a_damaged_state_is_passed_over_with_a_warning(
     np.testing.assert_array_equal(state["large"], _large(0))
     assert "state_000002" in caplog.text and "trying the previous state" in caplog.text
     again.write({}, {"iter": 2})
-    assert again.about() == {"iter": 2} and _newest(tmp_path).name == "state_000003.zip"
+    assert [*again.states()][-1].about == {"iter": 2} and _newest(tmp_path).name == "state_000003.zip"
 
 
 def _set_version(path: Path, version: bytes) -> None:
@@ -140,4 +140,4 @@ def test_a_folder_of_states_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "run_state").symlink_to(tmp_path / "disk")
     StateFolder(tmp_path / "run_state").write({"large": _large()}, {"iter": 1})
-    assert StateFolder(tmp_path / "disk").about() == {"iter": 1}
+    assert [*StateFolder(tmp_path / "disk").states()][-1].about == {"iter": 1}
