@@ -25,7 +25,6 @@ from ding.entry.worker_process import (
     Started,
     WorkerDied,
     WorkerProcess,
-    close_all,
 )
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.stores import forget_memory_stores
@@ -75,7 +74,8 @@ class Backend(ABC):
 
     def _event(self, report: Any) -> Started | Ended | None:
         """Return the event of a report in the queue; None if the report is about an earlier life."""
-        raise NotImplementedError
+        event: Started | Ended = report
+        return event
 
     def wake(self) -> None:
         """End the wait for events."""
@@ -246,7 +246,7 @@ class Supervisor:
         try:
             while not self._is_ended:
                 with self._lock:
-                    due = min(worker.due for worker in self._workers.values())
+                    due = min((worker.due for worker in self._workers.values()), default=math.inf)
                 timeout_s = None if due == math.inf else max(0.0, due - monotonic())
                 for event in self._backend.events(timeout_s):
                     if not self._workers[event.name].is_given_up:
@@ -383,9 +383,11 @@ class ProcessBackend(Backend):
         return {name: worker.pid for name, worker in self._workers.items() if worker.pid is not None}
 
     def close(self) -> list[str]:
-        late = close_all(self._workers.values())
+        workers = list(self._workers.values())
         self._workers.clear()
-        return late
+        for worker in workers:  # all at the same time
+            worker.close_event.set()
+        return [worker.name for worker in workers if not worker.close()]
 
 
 class ThreadBackend(Backend):
@@ -395,43 +397,36 @@ class ThreadBackend(Backend):
         super().__init__(START_S)
         self._system, self._kinds = system, kinds
         self._workers: dict[str, Any] = {}
-        self._lives: dict[str, int] = {}
         self._lock = threading.Lock()
         self._is_closed = False
 
     def start(self, name: str, life: int) -> None:
-        self._lives[name] = life
-        start = partial(self._start, name, life)
-        if life:
-            threading.Thread(target=start, name=f"start_{name}", daemon=True).start()
-        else:
-            start()
+        section = EasyDict(self._system[name])
+        if life == 0:
+            self._start(name, section)
+            return
+        section.port = 0  # that of the old worker is in use until it has ended
+        threading.Thread(target=self._start, args=(name, section), name=f"start_{name}", daemon=True).start()
 
-    def _start(self, name: str, life: int) -> None:
-        # The port of an old worker is in use until that worker has ended.
-        section = EasyDict({**self._system[name], **({"port": 0} if life else {})})
+    def _start(self, name: str, section: EasyDict) -> None:
         try:
             worker = CREATE[self._kinds[name]](section)
             worker.start()
         except Exception as e:  # of the worker; it is reported
-            self._reports.put((life, Ended(name, e)))
+            self._reports.put(Ended(name, e))
             return
         with self._lock:
-            if not self._is_closed and self._lives[name] == life:
+            if not self._is_closed:
                 self._workers[name] = worker
-                self._reports.put((life, Started(name, worker.port)))
+                self._reports.put(Started(name, worker.port))
                 return
         _closing(name, worker)
-
-    def _event(self, report: tuple[int, Started | Ended]) -> Started | Ended | None:
-        life, event = report
-        return event if life == self._lives[event.name] else None
 
     def kill(self, name: str) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
             _closing(name, worker)
-        self._reports.put((self._lives[name], Ended(name, None)))
+        self._reports.put(Ended(name, None))
 
     def close(self) -> list[str]:
         with self._lock:

@@ -18,7 +18,7 @@ import signal
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -283,13 +283,6 @@ def _release(process: Any, end: ProcessEnd, reports: Connection) -> None:
         process.close()
     end.close()
     reports.close()
-
-
-def close_all(workers: Iterable[WorkerProcess]) -> list[str]:
-    """Close all workers at the same time, and return the names of those that had to be killed."""
-    for worker in workers:
-        worker.close_event.set()
-    return [worker.name for worker in workers if not worker.close()]
 
 
 def default_start_method() -> str:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from easydict import EasyDict
 
-from ding.entry.supervisor import CREATE, END_S, Backend, ProcessBackend, Supervisor, ThreadBackend
+from ding.entry.supervisor import END_S, Backend, ProcessBackend, Supervisor
 from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess
 from ding.worker.transport.transport import WorkerReleased
 from tests.entry.test_worker_process import serve
@@ -262,9 +262,6 @@ class Scripted(Backend):
     def report(self, event):
         self._reports.put(event)
 
-    def _event(self, report):
-        return report
-
     def close(self):
         return []
 
@@ -326,37 +323,6 @@ def test_the_death_of_a_worker_of_a_cluster_may_be_noticed_late(script):
     run.expect("gone", "collector", "c1")
     backend.report(Ended("c0", WorkerDied("c0", None)))
     assert str(run.expect("gone", "collector", "c0")[3]) == "c0 was killed: no sign of life"
-
-
-def test_what_a_late_worker_reports_of_an_earlier_life_is_ignored(monkeypatch):
-    class Worker:
-        port = 7
-
-        def __init__(self, section):
-            self.section = section
-
-        def start(self):
-            begun.release()
-            assert go_on.acquire(timeout=PATIENCE_S)
-
-        def close(self):
-            closed.put(self.section.port)
-
-    begun, go_on, closed = threading.Semaphore(0), threading.Semaphore(1), queue.SimpleQueue()
-    monkeypatch.setitem(CREATE, "learner", Worker)
-    section = {"port": 3, "path_data": "data", "path_policy": "policy"}
-    backend = ThreadBackend(EasyDict(learner0=section), {"learner0": "learner"})
-    backend.start("learner0", 0)
-    assert begun.acquire(timeout=PATIENCE_S) and backend.events(0) == [Started("learner0", 7)]
-    backend.kill("learner0")
-    assert backend.events(0) == [Ended("learner0", None)] and closed.get(timeout=PATIENCE_S) == 3
-    for life in (1, 2):  # the first one hangs as it starts
-        backend.start("learner0", life)
-        assert begun.acquire(timeout=PATIENCE_S)
-    go_on.release(2)
-    assert closed.get(timeout=PATIENCE_S) == 0
-    assert backend.events(PATIENCE_S) == [Started("learner0", 7)]
-    assert backend.close() == [] and closed.get(timeout=PATIENCE_S) == 0
 
 
 @pytest.fixture

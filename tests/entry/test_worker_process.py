@@ -24,7 +24,6 @@ from ding.entry.worker_process import (
     WorkerDied,
     WorkerPlan,
     WorkerProcess,
-    close_all,
     later_seed,
     run_worker,
 )
@@ -68,7 +67,8 @@ def make():
         return worker
 
     yield make
-    close_all(made)
+    for worker in made:
+        worker.close()
     assert multiprocessing.active_children() == []
 
 
