@@ -41,7 +41,10 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
     is_parallel = "system_config" in read_config_directly(str(path))
     make: Any = Experiment.parallel if is_parallel else Experiment.from_config
     experiment: Experiment = make(str(path), completes=False)
-    given, types = plain_tree(experiment.main), _types(experiment.create)
+    given, types = plain_tree(experiment.main), dict[str, Any]()
+    for name, section in CREATE_SECTIONS.items():
+        if isinstance(experiment.create.get(name), Mapping):
+            types.update(plain_tree(experiment.create[name], f"{section}."))
     defaults = list(_defaults(experiment.known.classes))
     leaves = plain_tree(experiment.cfg).items()
     return {key: (value, _origin(key, value, given, types, defaults)) for key, value in leaves}
@@ -65,14 +68,6 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(np.all(one == other)) or shown(one) == shown(other)
     except ValueError:  # arrays of other shapes
         return False
-
-
-def _types(create: Mapping[str, Any]) -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for name, section in CREATE_SECTIONS.items():
-        if isinstance(create.get(name), Mapping):
-            leaves.update(plain_tree(create[name], f"{section}."))
-    return leaves
 
 
 def _defaults(classes: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

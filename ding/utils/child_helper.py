@@ -14,7 +14,6 @@ import gc
 import multiprocessing
 import os
 import queue
-import select
 import signal
 import subprocess
 import sys
@@ -76,10 +75,13 @@ def die_with(parent_pid: int, farewell_s: float = 2.0) -> None:
 
     Native code that holds the interpreter lock when the parent ends delays this.
     """
-    wait_for_parent = death_of(parent_pid)
+    descriptor, parent = descriptor_of(parent_pid), multiprocessing.parent_process()
 
     def watch() -> None:
-        wait_for_parent()
+        if descriptor is not None:
+            wait([descriptor])
+        elif parent is not None and parent.pid == parent_pid:
+            parent.join()
         if farewell_s > 0:
             # Starts a thread that does not need the interpreter lock.
             faulthandler.dump_traceback_later(farewell_s, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
@@ -180,21 +182,6 @@ def _forget_thread() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_thread)
-
-
-def death_of(pid: int) -> Callable[[], Any]:
-    """Return a function that waits for the end of the process `pid`, the parent of this one."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return lambda: None
-    except (AttributeError, OSError):  # not supported or not permitted
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        return parent.join
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return poller.poll
 
 
 def descriptor_of(pid: int) -> int | None:

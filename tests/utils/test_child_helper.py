@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 from multiprocessing.connection import wait
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +18,6 @@ from ding.utils.child_helper import (
     Commands,
     ProcessEvent,
     be_killed_with,
-    death_of,
     descriptor_of,
     die_with,
     from_lasting_thread,
@@ -240,26 +238,12 @@ def test_a_forked_process_has_a_lasting_thread_of_its_own():
     process.join()
 
 
-def test_a_process_is_waited_for_through_its_descriptor():
-    process, let_end = waiting_process()
-    waiter = threading.Thread(target=death_of(process.pid))
-    waiter.start()
-    assert waiter.is_alive()
-    let_end()
-    waiter.join(20)
-    assert not waiter.is_alive()
-    process.join()
-
-
 @pytest.mark.parametrize("error", [AttributeError, PermissionError])
-def test_where_there_are_no_descriptors_it_is_the_parent_of_multiprocessing_that_is_waited_for(error, monkeypatch):
+def test_where_there_are_no_descriptors_there_is_none(error, monkeypatch):
     def refuse(pid):
         raise error
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    parent = SimpleNamespace(join=lambda: "ended")
-    monkeypatch.setattr(child_helper.multiprocessing, "parent_process", lambda: parent)
-    assert death_of(1)() == "ended"
     assert descriptor_of(1) is None
 
 
