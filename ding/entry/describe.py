@@ -45,7 +45,12 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
     for name, section in CREATE_SECTIONS.items():
         if isinstance(experiment.create.get(name), Mapping):
             types.update(plain_tree(experiment.create[name], f"{section}."))
-    defaults = list(_defaults(experiment.known.classes))
+    # Names of classes, with the leaves of their defaults at their place in the config.
+    defaults: list[tuple[str, Mapping[str, Any]]] = []
+    for section, cls in experiment.known.classes.items():
+        if hasattr(cls, "default_config"):
+            owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
+            defaults.append((owner.__name__, plain_tree(cls.default_config(), f"{section}.")))
     leaves = plain_tree(experiment.cfg).items()
     return {key: (value, _origin(key, value, given, types, defaults)) for key, value in leaves}
 
@@ -68,14 +73,6 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(np.all(one == other)) or shown(one) == shown(other)
     except ValueError:  # arrays of other shapes
         return False
-
-
-def _defaults(classes: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield class names with the leaves of their defaults at their place in the config."""
-    for section, cls in classes.items():
-        if hasattr(cls, "default_config"):
-            owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
-            yield owner.__name__, plain_tree(cls.default_config(), f"{section}.")
 
 
 Check = tuple[str, Callable[[Any], Any]]

@@ -9,7 +9,7 @@ import threading
 import uuid
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -231,7 +231,7 @@ class _Watched:
         super().deal_with_lost_coordinator()  # type: ignore[misc]
 
 
-class DistWorker:
+class DistWorker(AbstractContextManager["DistWorker"]):
     """A worker that runs in threads of this process, until `close` or the end of the program.
 
     Args:
@@ -279,14 +279,11 @@ class DistWorker:
         self._presence.end()
         self.worker.close()
 
-    def __enter__(self) -> DistWorker:
-        return self
-
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 
-class DistCoordinator:
+class DistCoordinator(AbstractContextManager["DistCoordinator"]):
     """A coordinator that runs in threads of this process, until `close` or the end of the program."""
 
     def __init__(self, cfg: EasyDict) -> None:
@@ -317,9 +314,6 @@ class DistCoordinator:
         atexit.unregister(self.close)
         with self._held:
             self._run.close()
-
-    def __enter__(self) -> DistCoordinator:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

@@ -197,12 +197,6 @@ class SerialRun:
         self.further_parts[name] = closing(stack, create_buffer(section, tb_logger=self.writer, **names))
         return self.further_parts[name]
 
-    def warn_starved(self, batch_size: int) -> None:
-        """Print, once per run, that the buffer cannot provide a batch."""
-        if not self.is_starved:
-            self.is_starved = True
-            self.progress.say(f"Collecting until the replay buffer can give a batch of {batch_size}.")
-
     def save_result(self) -> None:
         """Write the result and print it."""
         if get_rank() == 0:

@@ -166,19 +166,16 @@ class Supervisor:
                     assert event.error is not None  # nobody has killed it
                     raise event.error
                 self._workers[event.name].is_up = True
-                self._write_address(event)
+                name, host, port = self._address(event)
+                self._system[name].update(host=host, port=port)
+                addresses = self._system.coordinator.get(self._workers[name].kind, {})
+                if name in addresses:
+                    addresses[name] = [name, host, port]
             if not events and monotonic() >= deadline:
                 raise self._backend.not_started(missing)
 
     def _address(self, event: Started) -> tuple[str, str, int]:
         return event.name, event.host or self._system[event.name].host, event.port
-
-    def _write_address(self, event: Started) -> None:
-        name, host, port = self._address(event)
-        self._system[name].update(host=host, port=port)
-        addresses = self._system.coordinator.get(self._workers[name].kind, {})
-        if name in addresses:
-            addresses[name] = [name, host, port]
 
     def pids(self) -> dict[str, int]:
         """Return the process ids of running workers, without threads; ranks above 0 are named `<worker>.rank<i>`."""

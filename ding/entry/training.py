@@ -29,7 +29,6 @@ from ding.entry.trained import (
     TrainedPolicy,
     evaluate_pair,
     export_policy,
-    load_trained,
     pair_of,
     save_videos,
     spaces_of,
@@ -349,8 +348,8 @@ class Training:
         for mode in ("collect", "eval"):
             if "env_num" in main.policy.get(mode, {}):
                 main.policy[mode].env_num = self._envs
-        path = RunFolder(self.folder).checkpoint(checkpoint)
-        return load_trained((main, create), path, self._seed, copy.deepcopy(self._model))
+        experiment = Experiment.from_config((main, create), self._seed, None, copy.deepcopy(self._model))
+        return TrainedPolicy(experiment, RunFolder(self.folder).checkpoint(checkpoint))
 
     def _pair(self) -> tuple[EasyDict, EasyDict]:
         return copy.deepcopy(self.config)

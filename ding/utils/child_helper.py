@@ -262,7 +262,7 @@ class ProcessEvent:
         self._writer.close()
 
 
-class Commands:
+class Commands(contextlib.AbstractContextManager["Commands"]):
     """Commands that run at the same time; those that still run at the end of the `with` block are ended.
 
     They receive SIGTERM, also if this process is killed, on systems with a parent death signal.
@@ -302,9 +302,6 @@ class Commands:
         """Wait for the end of a command, and return its key and its return code."""
         key = self._ended.get()
         return key, self._running.pop(key).wait()
-
-    def __enter__(self) -> Commands:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         for process in self._running.values():
