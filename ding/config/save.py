@@ -26,14 +26,13 @@ from ding.utils.pytorch_ddp_dist_helper import broadcast_object_list, get_rank, 
 from ding.utils.references import (
     IMPORT_PATHS,
     REFERENCE,
-    folders_of,
-    is_reference,
+    import_folders,
     plain,
     saved_form,
     with_arguments,
 )
 
-GIT_TIMEOUT_S = 1.0
+_GIT_TIMEOUT_S = 1.0
 
 
 def claim_experiment(exp_name: str, renew: bool = True) -> str:
@@ -81,16 +80,14 @@ def save_project_state(exp_name: str) -> None:
     """Write the git state of the current directory to `<exp_name>/git_log.txt` and `git_diff.txt`.
 
     The log holds `git describe` and the last five commits with their statistics. Nothing is written outside a git
-    working tree. If git fails or takes longer than GIT_TIMEOUT_S, a warning is logged instead.
+    working tree. If git fails or takes too long, a warning is logged instead.
     """
     folder = Path.cwd()
     if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):  # without starting a process
         return
-    deadline = time.monotonic() + GIT_TIMEOUT_S
     try:
-        describe = _git(deadline, "describe", "--always", "--tags")
-        log = _git(deadline, "log", "--stat", "-n", "5")
-        diff = _git(deadline, "diff", "--no-ext-diff")
+        describe, log = _git("describe", "--always", "--tags"), _git("log", "--stat", "-n", "5")
+        diff = _git("diff", "--no-ext-diff")
     except (OSError, subprocess.SubprocessError) as e:
         logging.getLogger("ding").warning("the git state is not saved in %s: %s", exp_name, e)
         return
@@ -98,14 +95,14 @@ def save_project_state(exp_name: str) -> None:
     Path(exp_name, "git_diff.txt").write_bytes(diff)
 
 
-def _git(deadline: float, *arguments: str) -> bytes:
+def _git(*arguments: str) -> bytes:
     """Return the output of git, including its error messages, such as that of a repository without commits."""
     done = subprocess.run(
         ["git", "--no-pager", "--no-optional-locks", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=max(deadline - time.monotonic(), 0.01),
+        timeout=_GIT_TIMEOUT_S,
         check=False,
     )
     return done.stdout
@@ -177,24 +174,11 @@ def save_config_py(cfg: Mapping[str, Any], path: str) -> None:
 
 def write_saved(path: str, **configs: Any) -> None:
     """Write configs in their saved form to files; see `save_config_py`."""
-    text = json.dumps({**configs, IMPORT_PATHS: folders_of(named_modules(configs))}, indent=2, default=shown)
+    text = json.dumps({**configs, IMPORT_PATHS: import_folders()}, indent=2, default=shown)
     _write(f"{os.path.splitext(path)[0]}.json", text + "\n")
     names = ", ".join(map(repr, configs))
     code = f"{', '.join(configs)} = load_saved(__file__, {names})"
     _write(path, f"from ding.config.read import load_saved\n\n{code}\n")
-
-
-def named_modules(value: Any, is_list_of_names: bool = False) -> set[str]:
-    """Return the modules that the saved form of a config names."""
-    found: set[str] = set()
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        are_names = is_list_of_names or key == "import_names"
-        if isinstance(item, str):
-            if (are_names and key != REFERENCE) or (":" in item and is_reference(item)):
-                found.add(item.partition(":")[0])
-        elif isinstance(item, (dict, list)):
-            found |= named_modules(item, are_names)
-    return found
 
 
 def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:

@@ -140,8 +140,8 @@ def set_host_port(
         ("collector", collector_host, collector_port),
     ):
         names = ["coordinator"] if kind == "coordinator" else workers_of(cfg.system, kind)
-        hosts = _each(f"{kind}_host", host or LOCAL_HOST, str, len(names))
-        for name, own_host, own_port in zip(names, hosts, _each(f"{kind}_port", port, int, len(names)), strict=False):
+        hosts = each_of(f"{kind}_host", host or LOCAL_HOST, str, len(names))
+        for name, own_host, own_port in zip(names, hosts, each_of(f"{kind}_port", port, int, len(names)), strict=False):
             section = cfg.system[name]
             section.host = own_host if section.host == _AUTO else section.host
             section.port = own_port if section.port == _AUTO else section.port
@@ -155,7 +155,7 @@ def set_host_port(
     return cfg
 
 
-def _each(what: str, given: Several, kind: type, count: int) -> Sequence[Any]:
+def each_of(what: str, given: Several, kind: type, count: int) -> Sequence[Any]:
     """Return a value for each of `count` workers, of a list or the same for all."""
     if given is None or isinstance(given, kind):
         return [given] * count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import re
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -81,18 +80,13 @@ def cuda_of(device: Any) -> bool | str:
         ConfigError: it is no such name, or there is no such device.
     """
     name, count = str(device), torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name in ("cpu", "auto"):
-        return name == "auto" and count > 0
-    if re.fullmatch(r"cuda(:\d+)?", name) is None:
-        raise ConfigError(f"device = {name!r} is not allowed; it must be 'cpu', 'cuda', 'cuda:1' and so on, or 'auto'")
-    if count == 0:
-        raise ConfigError(
-            f"device = {name!r} is not available: torch {torch.__version__} finds no GPU; choose 'cpu', or install a "
-            "build of torch with CUDA and a driver that fits it"
-        )
-    if int(name.partition(":")[2] or 0) >= count:
-        raise ConfigError(f"device = {name!r} is not available: there are cuda:0 to cuda:{count - 1}")
-    return True if name == "cuda" else name
+    if name == "auto":
+        return count > 0
+    found = ["cuda", *(f"cuda:{number}" for number in range(count))] if count else []
+    if name not in ("cpu", *found):
+        there = f"there are {', '.join(found)}" if found else f"torch {torch.__version__} finds no GPU (such as cuda:1)"
+        raise ConfigError(f"device = {name!r} is not available; it must be 'cpu', 'auto' or a GPU, and {there}")
+    return name == "cuda" or (name != "cpu" and name)
 
 
 def check_saved(main: Mapping[str, Any], is_needed: bool = False) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ding.utils.log_helper import shown
 _ROOT = Path(ding.__file__).parent
 # What examples register is known only in runs of their configs.
 _EXAMPLES = _ROOT / "example"
+_DECORATOR = re.compile(r"""@(\w+)\.register\(["']([^"']+)["']""")
 
 
 def show_registries(names: Sequence[str]) -> None:
@@ -108,29 +108,14 @@ def registrations(root: Path, *left_out: Path) -> dict[str, dict[str, tuple[str,
     for path in sorted(root.rglob("*.py")):
         if any(folder in path.parents for folder in left_out):
             continue
-        source = path.read_text(encoding="utf-8")
-        if "_REGISTRY.register(" in source:  # parsing takes most of the time
-            for registry, alias, line in _decorators(ast.parse(source)):
-                found.setdefault(registry, {})[alias] = str(path), line
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if match := _DECORATOR.match(line):
+                found.setdefault(match[1], {})[match[2]] = str(path), number
     policies = found.get("POLICY_REGISTRY", {})
     for alias, place in [*policies.items()]:
         if not alias.endswith("_command"):  # derived if it has no class of its own
             policies.setdefault(f"{alias}_command", place)
     return found
-
-
-def _decorators(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
-    """Yield `(registry, alias, line)` for the classes and functions of a module."""
-    for node in tree.body:
-        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            continue
-        for decorator in node.decorator_list:
-            match decorator:
-                case ast.Call(
-                    func=ast.Attribute(value=ast.Name(id=registry), attr="register"),
-                    args=[ast.Constant(value=str(alias)), *_],
-                ):
-                    yield registry, alias, decorator.lineno
 
 
 PIPELINES = ("serial", "serial_onpolicy", "serial_offline", "parallel")

@@ -150,18 +150,14 @@ def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
 
     After its end, a run keeps its last value: the best runs end first, when they are solved.
     """
-    own = tuple(_in_order(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in runs)
+    arrays = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in runs]
+    own = tuple((x[order], y[order]) for x, y in arrays for order in [np.argsort(x, kind="stable")])
     points = np.unique(np.concatenate([x for x, _ in own]))
     best = float(interquartile_mean(np.stack([np.interp(points, x, y) for x, y in own])).max())
     if len(points) > _GRID:
         points = np.linspace(points[0], points[-1], _GRID)
     values = np.stack([np.interp(points, x, y) for x, y in own])
     return Curve(label, own, points, interquartile_mean(values), *bootstrap_interval(values), best)
-
-
-def _in_order(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    order = np.argsort(x, kind="stable")
-    return x[order], y[order]
 
 
 def draw(

@@ -41,8 +41,16 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
     is_parallel = "system_config" in read_config_directly(str(path))
     make: Any = Experiment.parallel if is_parallel else Experiment.from_config
     experiment: Experiment = make(str(path), completes=False)
-    given, types = plain_tree(experiment.main), _types(experiment.create)
-    defaults = list(_defaults(experiment.known.classes))
+    given, types = plain_tree(experiment.main), dict[str, Any]()
+    for name, section in CREATE_SECTIONS.items():
+        if isinstance(experiment.create.get(name), Mapping):
+            types.update(plain_tree(experiment.create[name], f"{section}."))
+    # Names of classes, with the leaves of their defaults at their place in the config.
+    defaults: list[tuple[str, Mapping[str, Any]]] = []
+    for section, cls in experiment.known.classes.items():
+        if hasattr(cls, "default_config"):
+            owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
+            defaults.append((owner.__name__, plain_tree(cls.default_config(), f"{section}.")))
     leaves = plain_tree(experiment.cfg).items()
     return {key: (value, _origin(key, value, given, types, defaults)) for key, value in leaves}
 
@@ -65,22 +73,6 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(np.all(one == other)) or shown(one) == shown(other)
     except ValueError:  # arrays of other shapes
         return False
-
-
-def _types(create: Mapping[str, Any]) -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for name, section in CREATE_SECTIONS.items():
-        if isinstance(create.get(name), Mapping):
-            leaves.update(plain_tree(create[name], f"{section}."))
-    return leaves
-
-
-def _defaults(classes: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield class names with the leaves of their defaults at their place in the config."""
-    for section, cls in classes.items():
-        if hasattr(cls, "default_config"):
-            owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
-            yield owner.__name__, plain_tree(cls.default_config(), f"{section}.")
 
 
 Check = tuple[str, Callable[[Any], Any]]

@@ -8,8 +8,8 @@ import os
 import threading
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -22,6 +22,7 @@ from ding.config.utils import (
     COORDINATOR_PORT,
     LEARNER_PORT,
     Several,
+    each_of,
     workers_of,
 )
 from ding.entry.parallel_run import ParallelRun
@@ -57,30 +58,6 @@ def check_dist(given: Mapping[str, Any]) -> EasyDict:
     return dist
 
 
-class _Ports:
-    """The assigned ports, each used once on its host."""
-
-    def __init__(self) -> None:
-        self._owners: dict[tuple[str, int], str] = {}
-
-    def take(self, name: str, host: str, port: int, is_first: bool = False) -> int:
-        """Assign this port or, if `is_first`, the first free one from it on.
-
-        Raises:
-            ConfigError: another role has the port, or it is out of range.
-        """
-        while is_first and (host, port) in self._owners:
-            port += 1
-        if not 1 <= port <= 65535:
-            raise ConfigError(
-                f"port {port!r} of {name} is not allowed; it must be in [1, 65535], as the other roles must know it"
-            )
-        owner = self._owners.setdefault((host, port), name)
-        if owner != name:
-            raise ConfigError(f"{owner} and {name} would both listen at {host}:{port}; give them different ports")
-        return port
-
-
 def give_ports(system: EasyDict, coordinator_port: int | None, learner_port: Several, collector_port: Several) -> None:
     """Assign a port to each role of a system config, in place, and give the coordinator the addresses of its workers.
 
@@ -90,47 +67,46 @@ def give_ports(system: EasyDict, coordinator_port: int | None, learner_port: Sev
     `learner_aggregator<i>`.
 
     Raises:
-        ConfigError: a port is given twice, or there are too few ports.
+        ConfigError: a port is given twice or out of range, or there are too few ports.
         TypeError: a port argument is neither a port nor a list.
     """
-    ports, coordinator = _Ports(), system.coordinator
-    lists = {
-        kind: _listed(f"{kind}_port", given, len(workers_of(system, kind)))
-        for kind, given in (("learner", learner_port), ("collector", collector_port))
-    }
+    owners: dict[tuple[str, int], str] = {}
+
+    def take(name: str, host: str, port: int, is_first: bool = True) -> int:
+        """Assign this port or, if `is_first`, the first free one from it on."""
+        while is_first and (host, port) in owners:
+            port += 1
+        if not 1 <= port <= 65535:
+            raise ConfigError(
+                f"port {port!r} of {name} is not allowed; it must be in [1, 65535], as the other roles must know it"
+            )
+        owner = owners.setdefault((host, port), name)
+        if owner != name:
+            raise ConfigError(f"{owner} and {name} would both listen at {host}:{port}; give them different ports")
+        return port
+
+    coordinator = system.coordinator
     own = coordinator_port or coordinator.port
-    coordinator.port = ports.take("coordinator", coordinator.host, own or COORDINATOR_PORT, not own)
-    for kind, first in (("learner", LEARNER_PORT), ("collector", COLLECTOR_PORT)):
-        coordinator[kind] = EasyDict()
-        for index, name in enumerate(workers_of(system, kind)):
+    coordinator.port = take("coordinator", coordinator.host, own or COORDINATOR_PORT, not own)
+    for kind, first, given in (("learner", LEARNER_PORT, learner_port), ("collector", COLLECTOR_PORT, collector_port)):
+        names, coordinator[kind] = workers_of(system, kind), EasyDict()
+        is_first, ports = given is None or isinstance(given, int), each_of(f"{kind}_port", given, int, len(names))
+        for index, name in enumerate(names):
             section = system[name]
-            each = lists[kind]
-            is_first = isinstance(each, int) or each is None
-            section.port = ports.take(name, section.host, (each or first) if is_first else each[index], is_first)
+            section.port = take(name, section.host, (ports[index] or first) if is_first else ports[index], is_first)
             coordinator[kind][name] = [name, section.host, section.port]
             if section.get("multi_gpu", False):
-                _aggregate(system, name, index, ports)
+                _aggregate(system, name, index, take)
 
 
-def _listed(what: str, given: Several, count: int) -> Any:
-    if given is None or isinstance(given, int):
-        return given
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        raise TypeError(f"{what} must be a port or a list of ports, got {given!r}")
-    if len(given) < count:
-        raise ConfigError(f"{what} = {given!r} is not allowed; it must contain one for each of the {count} workers")
-    return given
-
-
-def _aggregate(system: EasyDict, name: str, index: int, ports: _Ports) -> None:
+def _aggregate(system: EasyDict, name: str, index: int, take: Callable[[str, str, int], int]) -> None:
     """Add an aggregator for the ranks of a learner; the first rank keeps the learner's port."""
     section, host = system[name], system[name].host
-    others = [ports.take(f"{name} rank {rank}", host, section.port, True) for rank in range(1, section.gpu_num)]
+    others = [take(f"{name} rank {rank}", host, section.port) for rank in range(1, section.gpu_num)]
     section.update(port=[section.port, *others], aggregator=True)
     aggregator = f"learner_aggregator{index}"
     ends = {
-        end: {"host": host, "port": ports.take(f"{aggregator} ({end})", host, AGGREGATOR_PORT, True)}
-        for end in ("slave", "master")
+        end: {"host": host, "port": take(f"{aggregator} ({end})", host, AGGREGATOR_PORT)} for end in ("slave", "master")
     }
     ranks = {str(rank): [str(rank), host, port] for rank, port in enumerate(section.port)}
     system[aggregator] = EasyDict(**ends, learner=ranks)
@@ -255,7 +231,7 @@ class _Watched:
         super().deal_with_lost_coordinator()  # type: ignore[misc]
 
 
-class DistWorker:
+class DistWorker(AbstractContextManager["DistWorker"]):
     """A worker that runs in threads of this process, until `close` or the end of the program.
 
     Args:
@@ -303,14 +279,11 @@ class DistWorker:
         self._presence.end()
         self.worker.close()
 
-    def __enter__(self) -> DistWorker:
-        return self
-
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 
-class DistCoordinator:
+class DistCoordinator(AbstractContextManager["DistCoordinator"]):
     """A coordinator that runs in threads of this process, until `close` or the end of the program."""
 
     def __init__(self, cfg: EasyDict) -> None:
@@ -341,9 +314,6 @@ class DistCoordinator:
         atexit.unregister(self.close)
         with self._held:
             self._run.close()
-
-    def __enter__(self) -> DistCoordinator:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

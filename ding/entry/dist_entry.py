@@ -182,8 +182,8 @@ def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable
         RuntimeError: a rank has failed.
         ValueError: an environment variable is not a number.
     """
-    count, first = _number_in("LOCAL_WORLD_SIZE", 1), _number_in("START_RANK", 0)
-    world_size = _number_in("WORLD_SIZE", first + count)
+    count, first = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), int(os.environ.get("START_RANK", 0))
+    world_size = int(os.environ.get("WORLD_SIZE", first + count))
     environment = {name: value for name, value in os.environ.items() if name not in _OTHER_PLACES}
     with guard_training(None), Commands(_END_S) as ranks:
         for local_rank in range(count):
@@ -196,14 +196,6 @@ def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable
             if status:
                 how = f"exit code {status}" if status > 0 else f"signal {-status}"
                 raise RuntimeError(f"rank {rank} has ended with {how}; see its output above")
-
-
-def _number_in(variable: str, default: int) -> int:
-    text = os.environ.get(variable, str(default))
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"the environment variable {variable} = {text!r} is not a number") from None
 
 
 def dist_prepare_config(

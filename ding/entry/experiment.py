@@ -206,7 +206,11 @@ class Experiment:
         env = collector_env if collects else evaluator_env
         policy = self.build_policy(["learn", "collect", "eval", "command"] if collects else ["learn", "eval"])
         stack.enter_context(fitting_threads(getattr(policy, "_model", None)))
-        writer = self._build_writer(stack, "env_step" if collects else "train_iter")
+        settings, writer = check_logger(cfg.get("logger", {})), None  # on every rank, so that all of them end
+        if rank == 0:
+            folder = os.path.join(".", cfg.exp_name, "log", "serial")
+            info = RunInfo(cfg.exp_name, cfg, "env_step" if collects else "train_iter")
+            writer = closing(stack, create_metric_writer(folder, info, settings))
 
         def make(create: Callable[..., Any], section: Any, **parts: Any) -> Any:
             return closing(stack, create(section, **parts, tb_logger=writer, exp_name=cfg.exp_name))
@@ -291,14 +295,6 @@ class Experiment:
                 "see the goal; leave it out, or set it to a dict with desired_goal"
             )
         return goals
-
-    def _build_writer(self, stack: ExitStack, axis: str) -> Any:
-        cfg = self.cfg
-        settings = check_logger(cfg.get("logger", {}))  # on every rank, so that all of them end
-        if get_rank() != 0:
-            return None
-        folder = os.path.join(".", cfg.exp_name, "log", "serial")
-        return closing(stack, create_metric_writer(folder, RunInfo(cfg.exp_name, cfg, axis), settings))
 
     def _check(self, rounds: Rounds, has_length: bool) -> None:
         policy, world_size = self.cfg.policy, get_world_size()

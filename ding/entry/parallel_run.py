@@ -23,7 +23,7 @@ from easydict import EasyDict
 
 from ding.config.utils import workers_of
 from ding.entry.checks import UNLIMITED, check_limits, check_saved, set_limits
-from ding.entry.experiment import Experiment, read_configs, with_command_mode
+from ding.entry.experiment import Experiment, read_configs
 from ding.entry.progress import ProgressLine
 from ding.entry.run_folder import (
     BEST,
@@ -38,9 +38,9 @@ from ding.entry.run_state import Start
 from ding.entry.serial_run import env_name
 from ding.entry.supervisor import ProcessBackend, Supervisor, ThreadBackend
 from ding.entry.worker_process import (
-    CLOSE_S,
     COLLECTOR_NICE,
     CREATE,
+    END_S,
     RUN,
     WorkerPlan,
     WorkerProcess,
@@ -50,7 +50,7 @@ from ding.interaction.access import draw_run_token
 from ding.policy.settings import positive
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.config_helper import ConfigError
-from ding.utils.default_helper import set_pkg_seed
+from ding.utils.default_helper import closing, set_pkg_seed
 from ding.utils.file_helper import save_file
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer, cut_file
 from ding.utils.references import refuse_while_importing
@@ -168,15 +168,28 @@ def run_parallel(
     refuse_while_importing()
     start = monotonic()
     refuse_in_main_of_worker()
-    triple = _placed(input_cfg, platform, address)
-    check_saved(triple[0], is_needed=triple[2].get("transport") != "ray")  # messages to actors take any object
-    _prepare(triple, max_train_iter, max_env_step, max_seconds)
-    experiment = Experiment.parallel(triple, seed, strict_config)
+    main, create, system = read_configs(input_cfg, 3)
+    if platform not in ("local", "ray"):
+        raise ConfigError(f"platform = {platform!r} is not allowed here; it must be 'local' or 'ray'")
+    if address is not None and platform != "ray":
+        raise ConfigError(f"address = {address!r} has no effect on the platform 'local'; set platform to 'ray'")
+    if platform == "ray":
+        system["transport"] = "ray"
+        system["ray"] = {**system.get("ray", {}), **({} if address is None else {"address": address})}
+    check_saved(main, is_needed=system.get("transport") != "ray")  # messages to actors take any object
+    check_limits(positive, max_seconds=max_seconds)
+    set_limits(main, system, max_train_iter, max_env_step)
+    check_logger(main.get("logger", {}))
+    system.setdefault("coordinator", {}).setdefault("state_interval_s", _STATE_INTERVAL_S)
+    experiment = Experiment.parallel((main, create, system), seed, strict_config)
     with ExitStack() as stack:
         begin = experiment.choose_start(resume)
-        if begin.lock is not None:
-            stack.enter_context(begin.lock)
-        cfg = _place(experiment, begin.renew, triple[2].get("learner_gpu_num", 1))
+        closing(stack, begin.lock)
+        # Each worker listens at any free port and reports it: a port chosen in advance may be in use by then.
+        cfg = experiment.place(ports=(0, 0, 0), renew=begin.renew)
+        _check_ranks(cfg, system.get("learner_gpu_num", 1))
+        for key in ("path_data", "path_policy"):
+            os.makedirs(cfg.system.learner0[key], exist_ok=True)  # fails at once if that is impossible
         workers = make_workers(cfg.system, disable_flask_log)
         pair = copy.deepcopy((experiment.main, experiment.create))
         evaluate_last = partial(_evaluate, *pair, seed) if evaluates_end else None
@@ -256,7 +269,7 @@ class ParallelRun:
             stack.callback(self._metrics.close)
             self.coordinator = Coordinator(cfg)
             stack.pop_all()
-        self.coordinator.on_evaluation = self._record
+        self.coordinator.on_evaluation = self._deal_with_evaluation
         self.coordinator.on_averages = self._record_averages
         self.coordinator.parts["metrics"] = self._metrics
         main = cfg.main
@@ -347,19 +360,18 @@ class ParallelRun:
         }
         rewards = {"reward_mean": float(np.mean(returns)), "reward_std": float(np.std(returns)), "reward_raw": returns}
         counts = {"train_iter": train_iter, "real_episode_count": episodes, "step_count": steps}
-        self._record({**counts, **averages, **rewards}, partial(shutil.copyfile, path))
+        if self._record({**counts, **averages, **rewards}):
+            shutil.copyfile(path, os.path.join(main.exp_name, "ckpt", BEST))
         goal = main.env.get("stop_value")
         self._is_solved = goal is not None and rewards["reward_mean"] >= goal
 
-    def _record(self, finished_task: Mapping[str, Any], copy_weights: Callable[[str], Any] | None = None) -> None:
-        """Record an evaluation.
+    def _deal_with_evaluation(self, finished_task: Mapping[str, Any]) -> None:
+        # An evaluation that was aborted has no episodes.
+        if finished_task["real_episode_count"] and self._record(finished_task):
+            self._save_best(finished_task.get("train_iter"))
 
-        Args:
-            copy_weights: copies a checkpoint of the weights to a path; None if they are those in the policy store.
-        """
-        episodes = finished_task["real_episode_count"]
-        if not episodes:
-            return  # aborted
+    def _record(self, finished_task: Mapping[str, Any]) -> bool:
+        """Record an evaluation, and return whether it is the best so far."""
         self._returns, self._evaluated_iter = (
             _flat(finished_task["reward_raw"]),
             _newest(finished_task.get("train_iter")),
@@ -373,18 +385,11 @@ class ParallelRun:
             "seed": self._cfg.seed,
             "returns": self._returns,
             "lengths": None,
-            "seconds": finished_task["avg_time_per_episode"] * episodes,
+            "seconds": finished_task["avg_time_per_episode"] * finished_task["real_episode_count"],
         }
-        try:
-            append_record(self._cfg.main.exp_name, record)
-        except OSError as e:  # losing the record is better than losing the training
-            self.coordinator.error(f"an evaluation could not be recorded: {e}")
-        if float(np.mean(self._returns)) > self._best:
-            self._best = float(np.mean(self._returns))
-            if copy_weights is None:
-                self._save_best(finished_task.get("train_iter"))
-            else:
-                copy_weights(os.path.join(self._cfg.main.exp_name, "ckpt", BEST))
+        append_record(self._cfg.main.exp_name, record)
+        before, self._best = self._best, max(self._best, float(np.mean(self._returns)))
+        return self._best > before
 
     def _take_evaluations(self) -> None:
         """Restore the last and the best evaluation of a run that resumes."""
@@ -463,7 +468,7 @@ def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervi
 
 def _make_process(name: str, kind: str, system: EasyDict, is_quiet: bool) -> WorkerProcess:
     section = system[name]
-    plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, CLOSE_S)
+    plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, END_S[kind])
     worker = WorkerProcess(plan, system.get("start_method"))
     if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
         raise ConfigError(
@@ -481,38 +486,6 @@ def _newest(train_iter: Any) -> int | None:
 def _flat(returns: list[Any]) -> list[Any]:
     """Return the returns as a flat list, as some collectors list them by env."""
     return [value for item in returns for value in (item if isinstance(item, list) else [item])]
-
-
-def _placed(input_cfg: Any, platform: str, address: str | None) -> tuple[Any, Any, Any]:
-    """Return the triple, with `platform` and `address` in its system config."""
-    main, create, system = read_configs(input_cfg, 3)
-    with_command_mode(create)
-    if platform not in ("local", "ray"):
-        raise ConfigError(f"platform = {platform!r} is not allowed here; it must be 'local' or 'ray'")
-    if address is not None and platform != "ray":
-        raise ConfigError(f"address = {address!r} has no effect on the platform 'local'; set platform to 'ray'")
-    if platform == "ray":
-        system["transport"] = "ray"
-        system["ray"] = {**system.get("ray", {}), **({} if address is None else {"address": address})}
-    return main, create, system
-
-
-def _prepare(triple: tuple[Any, Any, Any], max_train_iter: int, max_env_step: int, max_seconds: float) -> None:
-    """Set in the configs what `parallel_pipeline` sets."""
-    main, _, system = triple
-    check_limits(positive, max_seconds=max_seconds)
-    set_limits(main, system, max_train_iter, max_env_step)
-    check_logger(main.get("logger", {}))
-    system.setdefault("coordinator", {}).setdefault("state_interval_s", _STATE_INTERVAL_S)
-
-
-def _place(experiment: Experiment, renew: bool, ranks: int) -> EasyDict:
-    # Each worker listens at any free port and reports it: a port chosen in advance may be in use by then.
-    cfg = experiment.place(ports=(0, 0, 0), renew=renew)
-    _check_ranks(cfg, ranks)
-    for key in ("path_data", "path_policy"):
-        os.makedirs(cfg.system.learner0[key], exist_ok=True)  # fails at once if that is impossible
-    return cfg
 
 
 def _check_ranks(cfg: EasyDict, ranks: int) -> None:

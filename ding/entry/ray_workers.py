@@ -18,8 +18,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from ding.config.utils import LOCAL_HOST
 from ding.entry.supervisor import Backend
 from ding.entry.worker_process import (
-    CLOSE_S,
     CREATE,
+    END_S,
     THREADS,
     Ended,
     Started,
@@ -27,7 +27,6 @@ from ding.entry.worker_process import (
     be_worker,
     later_seed,
     quiet_flask,
-    wait_while_saving,
 )
 from ding.utils.default_helper import derive_seed
 from ding.worker.transport.ray.cluster import RayCluster
@@ -204,7 +203,8 @@ class ActorBackend(Backend):
             found = [end for name in names for end in ends[name]]
             return not found or not ray.wait(found, num_returns=len(found), timeout=timeout_s)[1]
 
-        wait_while_saving(partial(wait_for, ends), CLOSE_S, self._system.learner0)
+        for kind in sorted(END_S, key=END_S.__getitem__):
+            wait_for([worker.name for worker in workers if worker.kind == kind], END_S[kind])
         self._late = [name for name in ends if not wait_for([name], 0)]
         for worker in workers:
             worker.kill()

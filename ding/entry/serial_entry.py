@@ -127,8 +127,9 @@ class ReplayRounds(CollectRounds):
             parts.append(part)
             has_all = has_all and part is not None
         if not on_all_ranks(has_all):
-            self.run.warn_starved(self._batch_size)
-            self._left = 0
+            if not self.run.is_starved:
+                self.run.progress.say(f"Collecting until the replay buffer can give a batch of {self._batch_size}.")
+            self.run.is_starved, self._left = True, 0
             return None
         return parts[0] if len(parts) == 1 else listed(whole_of(parts))
 

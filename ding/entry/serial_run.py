@@ -101,18 +101,13 @@ class SerialRun:
         """Set up the workers from the learner's checkpoint, if it has loaded one."""
         if self.cfg.policy.learn.get("resume_training", False):
             self.progress.env_steps_before = self.collector.envstep = self.learner.collector_envstep
-            self._keep_best()
+            if get_rank() == 0 and os.path.exists(os.path.join(self.cfg.exp_name, "ckpt", BEST)):
+                for line in RunFolder(self.cfg.exp_name).evaluations():  # only a better checkpoint replaces the best
+                    if line["returns"]:
+                        self.evaluator.note_best(float(np.mean(line["returns"])))
         state = self.learner.ckpt_extra.get(NORMALIZATION)
         if state:
             self.collector_env.load_normalization(state)
-
-    def _keep_best(self) -> None:
-        """Ensure that only a better checkpoint replaces the best one in the folder."""
-        best = os.path.join(self.cfg.exp_name, "ckpt", BEST)
-        if get_rank() == 0 and os.path.exists(best):
-            returns = [line["returns"] for line in RunFolder(self.cfg.exp_name).evaluations() if line["returns"]]
-            for evaluated in returns:
-                self.evaluator.note_best(float(np.mean(evaluated)))
 
     def sync_normalization(self) -> None:
         """Share the normalization statistics among the collector envs, and add them to the next checkpoint.
@@ -151,10 +146,12 @@ class SerialRun:
         if self.writer is not None:
             self.writer.flush()
         self.evaluated_iter, reached = train_iter, mean_return(self.eval_info)
-        last = self.evaluator.last_eval
+        last, learner, averages = self.evaluator.last_eval, self.learner, {}
         mean_length = None if last is None or not len(last.lengths) else float(np.mean(last.lengths))
         success_rate = None if last is None else last.success_rate
-        self.progress.evaluated(reached, train_iter, envstep, mean_length, self._learned(), success_rate)
+        if learner.is_monitor and learner.train_iter > 0:
+            averages = {name: learner.monitor.avg[name]() for name in learner.policy.monitor_vars()}
+        self.progress.evaluated(reached, train_iter, envstep, mean_length, averages, success_rate)
         self.stop = bool(stop)
         if reached > self.best_return:
             self.best_return, self.idle_evaluations = reached, 0
@@ -164,13 +161,6 @@ class SerialRun:
         if self.is_decided and not self.stop and not self.is_ended:
             self.progress.say(f"No better mean return in {self.idle_evaluations} evaluations: the training ends.")
         return self.is_decided
-
-    def _learned(self) -> dict[str, float]:
-        """Return the current averages of the learner; {} before the first iteration."""
-        learner = self.learner
-        if not learner.is_monitor or learner.train_iter == 0:
-            return {}
-        return {name: learner.monitor.avg[name]() for name in learner.policy.monitor_vars()}
 
     def push(self, data: Any) -> None:
         """Push the data of a round to the buffer.
@@ -206,12 +196,6 @@ class SerialRun:
         names = {"exp_name": self.cfg.exp_name, "instance_name": name}
         self.further_parts[name] = closing(stack, create_buffer(section, tb_logger=self.writer, **names))
         return self.further_parts[name]
-
-    def warn_starved(self, batch_size: int) -> None:
-        """Print, once per run, that the buffer cannot provide a batch."""
-        if not self.is_starved:
-            self.is_starved = True
-            self.progress.say(f"Collecting until the replay buffer can give a batch of {batch_size}.")
 
     def save_result(self) -> None:
         """Write the result and print it."""

@@ -19,16 +19,12 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.entry.worker_process import (
-    CLOSE_S,
     CREATE,
-    KILL_S,
+    END_S,
     Ended,
     Started,
     WorkerDied,
     WorkerProcess,
-    close_all,
-    is_saving,
-    wait_while_saving,
 )
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.stores import forget_memory_stores
@@ -36,16 +32,8 @@ from ding.worker.transport.transport import WorkerReleased
 
 # How long the workers may take to start, with all imports.
 START_S = 120.0
-# How long tasks may take to end when the run is over, apart from writing a checkpoint; then their workers are killed.
-END_S = 8.0
-# A learner has time for this many iterations of average length, but no more than this many seconds.
-_ITERATIONS, _MAX_END_S = 3, 60.0
-# How often it is then checked whether a checkpoint is still being written.
-_LOOK_S = 1.0
 # How long `end` waits for the threads, which should end soon.
 _JOIN_S = 5.0
-# How long the death of a killed worker may take to be reported.
-_DEATH_S = 2 * KILL_S
 
 _logger = logging.getLogger("ding")
 
@@ -86,7 +74,8 @@ class Backend(ABC):
 
     def _event(self, report: Any) -> Started | Ended | None:
         """Return the event of a report in the queue; None if the report is about an earlier life."""
-        raise NotImplementedError
+        event: Started | Ended = report
+        return event
 
     def wake(self) -> None:
         """End the wait for events."""
@@ -102,7 +91,7 @@ class Backend(ABC):
 
     @abstractmethod
     def close(self) -> list[str]:
-        """End all workers within `CLOSE_S`, or later if they write checkpoints, and return the names of late ones.
+        """End all workers within `END_S`, and return the names of late ones.
 
         This method is idempotent.
         """
@@ -114,7 +103,7 @@ class _Worker:
 
     Attributes:
         is_up: whether it accepts tasks.
-        due: the time by which it must have started, or have died if it was killed.
+        due: the time by which it must have started or, after the end of the run, have ended its task.
         killed: why it was killed, until it has died.
         is_given_up: whether its further events are ignored.
         restarted_at: the times of the last restarts, as many as are allowed within the window.
@@ -133,11 +122,10 @@ class Supervisor:
 
     A worker that dies after `max_restarts` restarts within `restart_window_s` ends the run. So a worker that fails
     immediately after each restart is given up, but a long run survives any number of losses. One thread waits for the
-    events of all workers, without polling. A killed worker must die, and a restarted one must accept tasks, within a
-    deadline.
+    events of all workers, without polling. A restarted worker must accept tasks within a deadline.
 
-    When the run is over, the tasks have `END_S` to end, and then the workers `CLOSE_S`. Those that hang are killed, and
-    the log says so. A learner with slow iterations is waited for longer, and so is one that is writing a checkpoint.
+    When the run is over, the tasks have `END_S` to end, and then the workers as long to close. Those that hang are
+    killed, and the log says so.
 
     Args:
         system: the compiled system config; `start` writes the addresses of the workers into it.
@@ -156,10 +144,6 @@ class Supervisor:
         self._run: Coordinator
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False
-        self._begin = monotonic()
-        self._end_due = math.inf  # when tasks must have ended
-        self._learner_s = END_S  # how long those of learners may take
-        self._learner_due = math.inf
         self._lost_late: set[str] = set()  # the workers that the coordinator has lost since the end of the run
         self._joining: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._watch, name="worker_supervisor", daemon=True)
@@ -182,19 +166,16 @@ class Supervisor:
                     assert event.error is not None  # nobody has killed it
                     raise event.error
                 self._workers[event.name].is_up = True
-                self._write_address(event)
+                name, host, port = self._address(event)
+                self._system[name].update(host=host, port=port)
+                addresses = self._system.coordinator.get(self._workers[name].kind, {})
+                if name in addresses:
+                    addresses[name] = [name, host, port]
             if not events and monotonic() >= deadline:
                 raise self._backend.not_started(missing)
 
     def _address(self, event: Started) -> tuple[str, str, int]:
         return event.name, event.host or self._system[event.name].host, event.port
-
-    def _write_address(self, event: Started) -> None:
-        name, host, port = self._address(event)
-        self._system[name].update(host=host, port=port)
-        addresses = self._system.coordinator.get(self._workers[name].kind, {})
-        if name in addresses:
-            addresses[name] = [name, host, port]
 
     def pids(self) -> dict[str, int]:
         """Return the process ids of running workers, without threads; ranks above 0 are named `<worker>.rank<i>`."""
@@ -204,7 +185,6 @@ class Supervisor:
         """Restart workers that die or hang, and inform the coordinator."""
         self._run = coordinator
         coordinator.supervisor = self
-        self._begin = monotonic()
         self._thread.start()
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
@@ -215,8 +195,12 @@ class Supervisor:
         """
         with self._lock:
             worker = self._workers.get(name)
-            if worker is None or self._is_closed:
+            if worker is None:
+                return False
+            if self._is_closed:
                 self._lost_late.add(name)
+                worker.due = min(worker.due, monotonic() + END_S[worker.kind])
+                self._backend.wake()
                 return False
             if worker.is_up and not isinstance(error, WorkerReleased):
                 self._kill(name, error)
@@ -226,8 +210,7 @@ class Supervisor:
     def _kill(self, name: str, reason: Exception) -> None:
         worker = self._workers[name]
         if worker.killed is None:
-            worker.killed = reason
-            worker.due = math.inf if self._backend.waits else monotonic() + _DEATH_S
+            worker.killed, worker.due = reason, math.inf
         self._backend.kill(name)
 
     def close(self) -> None:
@@ -237,20 +220,16 @@ class Supervisor:
         """
         with self._lock:
             if not self._is_closed:
-                self._is_closed, self._end_due = True, monotonic() + END_S
-                self._learner_s = max(END_S, min(_ITERATIONS * self._iteration_s(), _MAX_END_S))
-                self._learner_due = monotonic() + self._learner_s
+                self._is_closed = True
+                for worker in self._workers.values():
+                    if worker.is_up and worker.killed is None:
+                        worker.due = monotonic() + END_S[worker.kind]
                 self._backend.wake()
             joining = list(self._joining)
         join_all(joining, _JOIN_S)
 
-    def _iteration_s(self) -> float:
-        """Return the average seconds of a learner's iteration, with the waits for data; 0.0 before the first."""
-        iterations = self._run.progress().train_iter if self._thread.ident is not None else 0
-        return (monotonic() - self._begin) / iterations if iterations else 0.0
-
     def end(self) -> None:
-        """End the workers, in bounded time unless a checkpoint is being written. Further calls do nothing."""
+        """End the workers, in bounded time. Further calls do nothing."""
         with self._lock:
             if self._is_ended:
                 return
@@ -258,20 +237,18 @@ class Supervisor:
         self._backend.wake()
         join_all([self._thread, *self._joining], _JOIN_S)
         for name in self._backend.close():
-            _logger.error("%s has not closed within %g s after the end of its task", name, CLOSE_S)
+            _logger.error("%s has not closed in time after the end of its task", name)
 
     def _watch(self) -> None:
         try:
             while not self._is_ended:
                 with self._lock:
-                    due = min([self._end_due, *(worker.due for worker in self._workers.values())])
+                    due = min((worker.due for worker in self._workers.values()), default=math.inf)
                 timeout_s = None if due == math.inf else max(0.0, due - monotonic())
                 for event in self._backend.events(timeout_s):
                     if not self._workers[event.name].is_given_up:
                         self._deal_with(event)
                 self._check_deadlines()
-                if monotonic() >= self._end_due:
-                    self._end_hanging_tasks()
         except Exception as e:  # a thread must not die unnoticed: the run ends with it
             self._run.deal_with_error(e)
 
@@ -306,7 +283,9 @@ class Supervisor:
         except Exception as e:  # whatever keeps the worker from starting is the reason to give it up
             is_restarted, error, has_died = False, e, True
         if not is_restarted:
-            self._give_up(name, error)
+            worker.is_given_up = True
+            if not self._is_closed:
+                self._run.deal_with_error(error)
         if has_died or is_closed:  # otherwise the coordinator has lost it first
             self._run.deal_with_worker_gone(worker.kind, name, error)
         if is_closed and reason is not None and self._run.system_shutdown_flag:  # otherwise the coordinator says so
@@ -325,44 +304,27 @@ class Supervisor:
             worker.due = now + self._backend.start_s
         return True
 
-    def _give_up(self, name: str, error: Exception) -> None:
-        with self._lock:
-            self._workers[name].is_given_up = True
-            is_closed = self._is_closed
-        if not is_closed:
-            self._run.deal_with_error(error)
-
     def _check_deadlines(self) -> None:
+        """Kill the workers that have not started in time, or whose tasks do not end with the run."""
         with self._lock:
             late = {name: worker for name, worker in self._workers.items() if worker.due <= monotonic()}
-            undead = {name: worker.killed for name, worker in late.items() if worker.killed is not None}
+        if not late:
+            return
+        busy = set(self._lost_late)  # and those for whose tasks the coordinator still waits after the end of the run
+        if self._is_closed:
+            busy |= {worker.name for worker in self._run.status().workers if worker.state == "busy"}
+        with self._lock:
             for name, worker in late.items():
                 worker.due = math.inf
-                if name not in undead and not self._backend.waits:  # otherwise it could be starting forever
+                if worker.is_up and name in busy:
+                    limit_s = END_S[worker.kind]
+                    self._kill(name, TimeoutError(f"the task of {name} has not ended within {limit_s:g} s of the end"))
+                elif not (worker.is_up or self._backend.waits):  # otherwise it could be starting forever
                     self._kill(name, TimeoutError(f"it has not started within {self._backend.start_s:g} s"))
-        for name, reason in undead.items():
-            error = TimeoutError(f"the process of {name} has not ended within {_DEATH_S:g} s of SIGKILL: {reason}")
-            self._give_up(name, error)
-            self._run.deal_with_worker_gone(late[name].kind, name, error)
-        for kind in {worker.kind for worker in late.values() if worker.killed is None}:
+        for kind in {worker.kind for worker in late.values() if not worker.is_up and worker.killed is None}:
             peers = {name: worker for name, worker in self._workers.items() if worker.kind == kind}
             if not any(worker.is_up for worker in peers.values()):
                 self._run.deal_with_error(self._backend.not_started(list(peers)))
-
-    def _end_hanging_tasks(self) -> None:
-        """Kill the workers for whose tasks the coordinator still waits after the end of the run."""
-        busy = {worker.name for worker in self._run.status().workers if worker.state == "busy"} | self._lost_late
-        with self._lock:
-            self._end_due = monotonic() + _LOOK_S
-            for name, worker in self._workers.items():
-                if name not in busy or not worker.is_up or worker.killed is not None:
-                    continue
-                seconds = END_S
-                if worker.kind == "learner":
-                    seconds = self._learner_s
-                    if monotonic() < self._learner_due or is_saving(self._system[name]):
-                        continue
-                self._kill(name, TimeoutError(f"the task of {name} has not ended within {seconds:.3g} s of the end"))
 
 
 def join_all(threads: Sequence[threading.Thread], timeout_s: float) -> bool:
@@ -418,9 +380,11 @@ class ProcessBackend(Backend):
         return {name: worker.pid for name, worker in self._workers.items() if worker.pid is not None}
 
     def close(self) -> list[str]:
-        late = close_all(self._workers.values())
+        workers = list(self._workers.values())
         self._workers.clear()
-        return late
+        for worker in workers:  # all at the same time
+            worker.close_event.set()
+        return [worker.name for worker in workers if not worker.close()]
 
 
 class ThreadBackend(Backend):
@@ -430,50 +394,43 @@ class ThreadBackend(Backend):
         super().__init__(START_S)
         self._system, self._kinds = system, kinds
         self._workers: dict[str, Any] = {}
-        self._lives: dict[str, int] = {}
         self._lock = threading.Lock()
         self._is_closed = False
 
     def start(self, name: str, life: int) -> None:
-        self._lives[name] = life
-        start = partial(self._start, name, life)
-        if life:
-            threading.Thread(target=start, name=f"start_{name}", daemon=True).start()
-        else:
-            start()
+        section = EasyDict(self._system[name])
+        if life == 0:
+            self._start(name, section)
+            return
+        section.port = 0  # that of the old worker is in use until it has ended
+        threading.Thread(target=self._start, args=(name, section), name=f"start_{name}", daemon=True).start()
 
-    def _start(self, name: str, life: int) -> None:
-        # The port of an old worker is in use until that worker has ended.
-        section = EasyDict({**self._system[name], **({"port": 0} if life else {})})
+    def _start(self, name: str, section: EasyDict) -> None:
         try:
             worker = CREATE[self._kinds[name]](section)
             worker.start()
         except Exception as e:  # of the worker; it is reported
-            self._reports.put((life, Ended(name, e)))
+            self._reports.put(Ended(name, e))
             return
         with self._lock:
-            if not self._is_closed and self._lives[name] == life:
+            if not self._is_closed:
                 self._workers[name] = worker
-                self._reports.put((life, Started(name, worker.port)))
+                self._reports.put(Started(name, worker.port))
                 return
         _closing(name, worker)
-
-    def _event(self, report: tuple[int, Started | Ended]) -> Started | Ended | None:
-        life, event = report
-        return event if life == self._lives[event.name] else None
 
     def kill(self, name: str) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
             _closing(name, worker)
-        self._reports.put((self._lives[name], Ended(name, None)))
+        self._reports.put(Ended(name, None))
 
     def close(self) -> list[str]:
         with self._lock:
             self._is_closed = True
         threads = {name: _closing(name, worker) for name, worker in self._workers.items()}
-        join = partial(join_all, list(threads.values()))
-        wait_while_saving(join, CLOSE_S, self._system.learner0)
+        for kind in sorted(END_S, key=END_S.__getitem__):
+            join_all([thread for name, thread in threads.items() if self._kinds[name] == kind], END_S[kind])
         for name in self._kinds:
             for path in (self._system[name].path_data, self._system[name].path_policy):
                 forget_memory_stores(path)

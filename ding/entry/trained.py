@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -59,7 +59,7 @@ class EnvInterface(NamedTuple):
     adapt: Callable[[Any], Any]
 
 
-class TrainedPolicy:
+class TrainedPolicy(AbstractContextManager["TrainedPolicy"]):
     """A trained policy that acts as in evaluations or as in collections, with the hidden state of a recurrent policy.
 
     It normalizes observations as the training did by `env.norm_obs`; those of an env whose own wrappers normalize are
@@ -168,9 +168,6 @@ class TrainedPolicy:
         """Close the envs of `make_env`. Further calls do nothing."""
         self._stack.close()
 
-    def __enter__(self) -> TrainedPolicy:
-        return self
-
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
@@ -224,7 +221,8 @@ def load_policy(
         array([1])
     """
     folder = RunFolder(exp)
-    return load_trained(pair_of(folder, env, device), folder.checkpoint(checkpoint), seed, model)
+    experiment = Experiment.from_config(pair_of(folder, env, device), seed, None, model)
+    return TrainedPolicy(experiment, folder.checkpoint(checkpoint))
 
 
 def pair_of(folder: RunFolder, env: Any, device: Any = None) -> tuple[Any, Any]:
@@ -238,11 +236,6 @@ def pair_of(folder: RunFolder, env: Any, device: Any = None) -> tuple[Any, Any]:
         main.env.update(env_section_of(env))
         create.env = EasyDict(type="gymnasium")
     return main, create
-
-
-def load_trained(pair: tuple[Any, Any], path: str, seed: int = 0, model: nn.Module | None = None) -> TrainedPolicy:
-    """Load the policy of two configs, which may be changed, from a checkpoint; see `load_policy`."""
-    return TrainedPolicy(Experiment.from_config(pair, seed, None, model), path)
 
 
 def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:

@@ -29,7 +29,6 @@ from ding.entry.trained import (
     TrainedPolicy,
     evaluate_pair,
     export_policy,
-    load_trained,
     pair_of,
     save_videos,
     spaces_of,
@@ -349,8 +348,8 @@ class Training:
         for mode in ("collect", "eval"):
             if "env_num" in main.policy.get(mode, {}):
                 main.policy[mode].env_num = self._envs
-        path = RunFolder(self.folder).checkpoint(checkpoint)
-        return load_trained((main, create), path, self._seed, copy.deepcopy(self._model))
+        experiment = Experiment.from_config((main, create), self._seed, None, copy.deepcopy(self._model))
+        return TrainedPolicy(experiment, RunFolder(self.folder).checkpoint(checkpoint))
 
     def _pair(self) -> tuple[EasyDict, EasyDict]:
         return copy.deepcopy(self.config)
@@ -497,7 +496,12 @@ class Draft:
         """
         if not settings:
             return
-        main, known = self.main, self._known_keys()
+        main, known = self.main, KnownKeys()  # the keys that the classes of a run read
+        compiled = compile_pair(main, with_command_mode(copy.deepcopy(self.create)))
+        for section, cls in compiled.known.classes.items():
+            if not (section.startswith("policy.other.replay_buffer") and self.defaults.on_policy):
+                known.add_class(section, cls)
+        known.add("policy.model.", dict.fromkeys(model_parameters(self._policy_cls, compiled.cfg), Setting()))
         for name, value in settings.items():
             counts_each_env = name.lower() in _STEPS_PER_ENV
             if counts_each_env and self.defaults.on_policy:
@@ -508,16 +512,6 @@ class Draft:
                 is_threshold = path in CLIPPING and value is not None and _CLIP_TYPE in known
                 if is_threshold and (value_at(main, _CLIP_TYPE) or self.defaults.learn.get("grad_clip_type")) is None:
                     put(main, _CLIP_TYPE, "clip_norm")
-
-    def _known_keys(self) -> KnownKeys:
-        """Return the keys that the classes of a run read."""
-        compiled = compile_pair(self.main, with_command_mode(copy.deepcopy(self.create)))
-        known = KnownKeys()
-        for section, cls in compiled.known.classes.items():
-            if not (section.startswith("policy.other.replay_buffer") and self.defaults.on_policy):
-                known.add_class(section, cls)
-        known.add("policy.model.", dict.fromkeys(model_parameters(self._policy_cls, compiled.cfg), Setting()))
-        return known
 
     def complete(self, parallel: bool) -> None:
         """Set the values that follow from others and are not given."""
@@ -532,8 +526,13 @@ class Draft:
             is_unknown = value_at(main, "policy.model.obs_shape") is None and "channels_first" not in env
             if is_unknown and any(map(has_channels_last, shown_spaces)):
                 env.channels_first = True
-        if is_bounded(action_space):
-            self._map_actions()
+        # The env maps the actions of the policy, in [-1, 1] or numbers of values, onto the bounds of its space.
+        if is_bounded(action_space) and "model.action_bins_per_branch" in self.settings:
+            model = policy.setdefault("model", EasyDict())
+            env.act_bins = model.setdefault("action_bins_per_branch", env.get("act_bins", _BINS))
+            env.pop("act_scale", None)
+        elif is_bounded(action_space):
+            env.setdefault("act_scale", True)
         elif space_kind(action_space) == "Box" and issubclass(self._policy_cls, QActorCriticPolicy):
             one_time_warning(
                 f"the action space {action_space} is not bounded, so {self.create.policy.type} acts within [-1, 1]; if "
@@ -549,16 +548,6 @@ class Draft:
         for mode, kind in (("collect", "collector"), ("eval", "evaluator")):
             if f"{mode}.env_num" in self.settings:  # the policy keeps a state for each
                 policy.setdefault(mode, EasyDict()).setdefault("env_num", env[f"{kind}_env_num"])
-
-    def _map_actions(self) -> None:
-        """Have the env map the actions of the policy, in [-1, 1] or numbers of values, onto the bounds of its space."""
-        env = self.main.env
-        if "model.action_bins_per_branch" in self.settings:
-            model = self.main.policy.setdefault("model", EasyDict())
-            env.act_bins = model.setdefault("action_bins_per_branch", env.get("act_bins", _BINS))
-            env.pop("act_scale", None)
-        else:
-            env.setdefault("act_scale", True)
 
 
 def _model_section(model: Any) -> dict[str, Any]:

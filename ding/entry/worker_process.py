@@ -10,7 +10,6 @@ detected by its descriptor, never by the end of a pipe.
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import logging
 import multiprocessing
@@ -19,11 +18,10 @@ import signal
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from time import time
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
@@ -45,10 +43,8 @@ CREATE: dict[str, Callable[[EasyDict], Any]] = {"learner": create_comm_learner, 
 THREADS = {"learner": None, "collector": 1}
 # All collectors wait for a learner that lacks CPU time, so collectors yield to it.
 COLLECTOR_NICE = 10
-# How long a worker may take to close. It gets more time while it writes a checkpoint, which is looked at every
-# `_LOOK_S` seconds, and given up when it has not grown for `_STALL_S`.
-CLOSE_S = 5.0
-_LOOK_S, _STALL_S = 2.0, 10.0
+# How long a worker may take to end its task, and then to close: a learner may have a large checkpoint to write.
+END_S = {"learner": 60.0, "collector": 8.0}
 # How long a killed process may take to die, which is longer while it waits for a disk or a driver.
 KILL_S = 5.0
 # Only the end of a longer traceback is sent.
@@ -108,7 +104,7 @@ class WorkerPlan:
         config: the worker's section of the system config.
         seed: seed of the package in that process; a restarted worker gets another one.
         is_quiet: whether servers and interaction log errors only.
-        close_s: how long the worker may take to close, apart from writing a checkpoint.
+        close_s: how long the worker may take to close.
     """
 
     name: str
@@ -116,7 +112,7 @@ class WorkerPlan:
     config: EasyDict
     seed: int
     is_quiet: bool = True
-    close_s: float = CLOSE_S
+    close_s: float = END_S["learner"]
 
 
 class WorkerProcess:
@@ -180,8 +176,14 @@ class WorkerProcess:
             on_error.callback(reports.close)
             args = self._plan, theirs, self.start_event, self.close_event, os.getpid(), self._life
             process = context.Process(target=_work, args=args, name=self.name)
-            with _starting(method):
-                from_lasting_thread(process.start)
+            with warnings.catch_warnings():  # `reset_inherited` undoes what could harm a forked process
+                warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+                if method != "fork":
+                    os.environ[_MARK] = "1"
+                try:
+                    from_lasting_thread(process.start)
+                finally:
+                    os.environ.pop(_MARK, None)
             on_error.pop_all()
         self._process, self._end, self._reports = process, ProcessEnd(process), reports
         self._failure, self._is_over = "", False
@@ -244,24 +246,10 @@ class WorkerProcess:
     def close(self) -> bool:
         """End the worker gracefully, or by force if it takes too long; return whether it has ended by itself.
 
-        This method is idempotent, and bounded in time unless a checkpoint is being written.
+        This method is idempotent, and bounded in time.
         """
         outcome = None if self._finalizer is None else self._finalizer()
         return outcome is not False
-
-
-@contextlib.contextmanager
-def _starting(method: str) -> Iterator[None]:
-    """Prepare the start of a process in the `with` block."""
-    with contextlib.ExitStack() as stack:
-        if method == "fork":
-            # `reset_inherited` undoes what could harm a forked process.
-            stack.enter_context(warnings.catch_warnings())
-            warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
-        else:
-            os.environ[_MARK] = "1"
-            stack.callback(os.environ.pop, _MARK, None)
-        yield
 
 
 def refuse_in_main_of_worker() -> None:
@@ -281,7 +269,7 @@ def _finish(process: Any, end: ProcessEnd, reports: Connection, close_event: Pro
     """End the process and all that it has started; return whether it has ended by itself."""
     close_event.set()
     _signal_group(process.pid, signal.SIGCONT)  # one that was stopped could not end
-    is_late = not wait_while_saving(end.wait, plan.close_s, plan.config)
+    is_late = not end.wait(plan.close_s)
     if is_late:
         process.kill()
         end.wait(KILL_S)
@@ -295,36 +283,6 @@ def _release(process: Any, end: ProcessEnd, reports: Connection) -> None:
         process.close()
     end.close()
     reports.close()
-
-
-def wait_while_saving(wait_for: Callable[[float], bool], limit_s: float, section: Mapping[str, Any]) -> bool:
-    """Wait for the end of a worker, for `limit_s` and while it writes a checkpoint; return whether it has ended.
-
-    Args:
-        wait_for: takes a number of seconds, waits for the end, and returns whether it has come.
-        section: the section of the worker.
-    """
-    while not wait_for(limit_s):
-        if not is_saving(section):
-            return False
-        limit_s = _LOOK_S
-    return True
-
-
-def is_saving(section: Mapping[str, Any]) -> bool:
-    """Return whether a checkpoint is being written, which means that its temporary file has grown recently."""
-    for path in glob.iglob(os.path.join(glob.escape(section.get("exp_name") or ""), "ckpt*", ".*.tmp")):
-        with contextlib.suppress(OSError):  # it was renamed meanwhile
-            if time() - os.stat(path).st_mtime < _STALL_S:
-                return True
-    return False
-
-
-def close_all(workers: Iterable[WorkerProcess]) -> list[str]:
-    """Close all workers at the same time, and return the names of those that had to be killed."""
-    for worker in workers:
-        worker.close_event.set()
-    return [worker.name for worker in workers if not worker.close()]
 
 
 def default_start_method() -> str:

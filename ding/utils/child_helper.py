@@ -14,7 +14,6 @@ import gc
 import multiprocessing
 import os
 import queue
-import select
 import signal
 import subprocess
 import sys
@@ -76,10 +75,13 @@ def die_with(parent_pid: int, farewell_s: float = 2.0) -> None:
 
     Native code that holds the interpreter lock when the parent ends delays this.
     """
-    wait_for_parent = death_of(parent_pid)
+    descriptor, parent = descriptor_of(parent_pid), multiprocessing.parent_process()
 
     def watch() -> None:
-        wait_for_parent()
+        if descriptor is not None:
+            wait([descriptor])
+        elif parent is not None and parent.pid == parent_pid:
+            parent.join()
         if farewell_s > 0:
             # Starts a thread that does not need the interpreter lock.
             faulthandler.dump_traceback_later(farewell_s, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
@@ -182,21 +184,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_thread)
 
 
-def death_of(pid: int) -> Callable[[], Any]:
-    """Return a function that waits for the end of the process `pid`, the parent of this one."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return lambda: None
-    except (AttributeError, OSError):  # not supported or not permitted
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        return parent.join
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return poller.poll
-
-
 def descriptor_of(pid: int) -> int | None:
     """Return a descriptor that becomes readable when the process ends, or None if not supported.
 
@@ -275,7 +262,7 @@ class ProcessEvent:
         self._writer.close()
 
 
-class Commands:
+class Commands(contextlib.AbstractContextManager["Commands"]):
     """Commands that run at the same time; those that still run at the end of the `with` block are ended.
 
     They receive SIGTERM, also if this process is killed, on systems with a parent death signal.
@@ -315,9 +302,6 @@ class Commands:
         """Wait for the end of a command, and return its key and its return code."""
         key = self._ended.get()
         return key, self._running.pop(key).wait()
-
-    def __enter__(self) -> Commands:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         for process in self._running.values():

@@ -80,7 +80,7 @@ def one_time_warning(warning_msg: str) -> None:
     _logger.warning(warning_msg)
 
 
-class DistributedWriter:
+class DistributedWriter(contextlib.AbstractContextManager["DistributedWriter"]):
     """A tensorboardX `SummaryWriter` that is created, with its event file, by the first `add_*`.
 
     It has all methods of `SummaryWriter`, and its arguments, except that `max_queue` and `flush_secs` have no effect:
@@ -176,9 +176,6 @@ class DistributedWriter:
     def _event_files(self) -> list[str]:
         """Return the event files under the folder, relative to it; `add_scalars` writes into subfolders."""
         return sorted(str(path.relative_to(self.logdir)) for path in Path(self.logdir).rglob("*.tfevents.*"))
-
-    def __enter__(self) -> DistributedWriter:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

@@ -377,20 +377,14 @@ def create_metric_writer(
 
 
 def append_text(path: str | os.PathLike[str], text: str) -> None:
-    """Append `text` to a file, whose folder is created if it is missing; if that fails, append nothing.
+    """Append `text` to a file, whose folder is created if it is missing.
 
     Raises:
         OSError: it cannot be written.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "ab", buffering=0) as file:
-        size, rest = file.tell(), text.encode()
-        try:
-            while rest:
-                rest = rest[file.write(rest) :]
-        except OSError:
-            file.truncate(size)
-            raise
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def cut_file(path: str, size: int) -> None:

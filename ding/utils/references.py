@@ -7,7 +7,6 @@ import dataclasses
 import inspect
 import operator
 import os
-import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +35,7 @@ _UNPACKED: dict[str, Callable[[Any], Any]] = {
 }
 _importing: list[str] = []  # references whose modules are being imported
 _files: dict[str, str] = {}  # of modules that were executed under a private name, by that name
+_named_files: set[str] = set()  # those of them of which something was saved by its name
 
 
 def note_file(module: str, path: str) -> None:
@@ -228,6 +228,7 @@ def reference_to(obj: Any) -> str | None:
     if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
         return None
     if module in _files:
+        _named_files.add(_files[module])
         module = _stem(_files[module]) or ""
     else:
         found: Any = sys.modules.get(module)
@@ -306,11 +307,13 @@ def refuse_while_importing() -> None:
         )
 
 
-def folders_of(modules: Iterable[str]) -> list[str]:
-    """Return the folders that must be on `sys.path` for these modules, without those of installed packages."""
-    packages = {module.partition(".")[0] for module in modules} - {"ding"}
-    found = map(_folder_of, packages)
-    return sorted({folder for folder in found if folder is not None and not _is_installed(folder)})
+def import_folders() -> list[str]:
+    """Return the folders on `sys.path`, and of configs that define what was saved, but none of installed packages."""
+    named = [os.path.dirname(path) for path in reversed(_files.values()) if path in _named_files]  # the newest first
+    folders = map(os.path.abspath, [*sys.path, *named])
+    installed, stdlib = ("site-packages", "dist-packages"), os.path.realpath(sysconfig.get_path("stdlib"))
+    own = (folder for folder in folders if os.path.isdir(folder) and os.path.basename(folder) not in installed)
+    return [*dict.fromkeys(folder for folder in own if not os.path.realpath(folder).startswith(stdlib))]
 
 
 def add_to_path(folders: Iterable[str]) -> None:
@@ -346,29 +349,3 @@ def _stem(path: str) -> str | None:
     """Return the name by which a Python file can be imported, or None if it has none."""
     stem, suffix = os.path.splitext(os.path.basename(path))
     return stem if suffix == ".py" and stem.isidentifier() else None
-
-
-def _folder_of(package: str) -> str | None:
-    """Return the folder that contains a top-level module or package, or None if it is built in or not imported."""
-    for path in reversed(_files.values()):  # the newest of several files with the same name
-        if package not in sys.modules and _stem(path) == package:
-            return os.path.dirname(os.path.abspath(path))
-    main = _name_of_main()
-    is_main = main is not None and main.partition(".")[0] == package
-    module = sys.modules.get(package) or (sys.modules["__main__"] if is_main else None)
-    places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
-    place: str | None = next((place for place in places if place), None)
-    if place is None:
-        return None
-    is_package = hasattr(module, "__path__")
-    if is_package and os.path.basename(place).startswith("__init__."):
-        place = os.path.dirname(place)
-    return os.path.dirname(os.path.abspath(place))
-
-
-def _is_installed(folder: str) -> bool:
-    paths = sysconfig.get_paths()
-    installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    user = site.getusersitepackages() if site.ENABLE_USER_SITE else None
-    roots = {os.path.realpath(path) for path in (*installed, *([user] if user else []))}
-    return os.path.realpath(folder) in roots or os.path.basename(folder) in ("site-packages", "dist-packages")

@@ -132,11 +132,6 @@ class StateFolder:
         for _, path in self._files():
             Path(path).unlink(missing_ok=True)
 
-    def about(self) -> dict[str, Any] | None:
-        """Return the description of the newest state with an undamaged file, or None."""
-        saved = [*self.states()]
-        return saved[-1].about if saved else None
-
     def states(self) -> Iterator[Saved]:
         """Yield the states whose descriptions are undamaged, newest last; nothing else in the files is read."""
         for _, path in self._files():

@@ -94,12 +94,12 @@ def test_port_0_is_refused_because_others_must_know_it():
 
 
 def test_too_few_ports_are_refused():
-    with pytest.raises(ConfigError, match="one for each of the 2 workers"):
+    with pytest.raises(ConfigError, match="a value for each of the 2 workers"):
         prepare(places={"collector_port": [6000]})
 
 
 def test_ports_of_another_kind_are_refused():
-    with pytest.raises(TypeError, match="collector_port must be a port or a list"):
+    with pytest.raises(TypeError, match="collector_port = '6000' is not allowed; it must be int or a list of int"):
         prepare(places={"collector_port": "6000"})
 
 

@@ -4,12 +4,13 @@ import os
 import queue
 import signal
 import threading
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
 from easydict import EasyDict
 
-from ding.entry.supervisor import Backend, ProcessBackend, Supervisor
+from ding.entry.supervisor import END_S, Backend, ProcessBackend, Supervisor
 from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess
 from tests.entry.test_worker_process import serve
 
@@ -34,10 +35,6 @@ class Run:
     def status(self):
         return SimpleNamespace(workers=self.workers)
 
-    def progress(self):
-        return SimpleNamespace(train_iter=self.train_iter)
-
-    train_iter = 0
     workers = ()  # with their states, as the coordinator knows them
     system_shutdown_flag = True
 
@@ -219,9 +216,6 @@ class Scripted(Backend):
     def report(self, event):
         self._reports.put(event)
 
-    def _event(self, report):
-        return report
-
     def close(self):
         return []
 
@@ -260,8 +254,7 @@ def test_workers_of_a_cluster_wait_for_capacity_unless_they_are_the_last_of_thei
 
 @pytest.fixture
 def end_soon(monkeypatch):
-    monkeypatch.setattr("ding.entry.supervisor.END_S", 0.05)
-    monkeypatch.setattr("ding.entry.supervisor._LOOK_S", 0.05)
+    monkeypatch.setitem(END_S, "collector", 0.05)
 
 
 def state(name, state):
@@ -279,3 +272,13 @@ def test_a_worker_whose_task_does_not_end_with_the_run_is_killed_and_named(super
     assert workers[0].pid is not None and supervisor.restarts == {}
     supervisor.end()
     assert [text for text in caplog.messages if "c1" in text] == [told] and run.told.empty()
+
+
+def test_a_learner_has_longer_to_end_its_task_than_a_collector(supervise, monkeypatch):
+    monkeypatch.setitem(END_S, "learner", PATIENCE_S)
+    supervisor, run, workers = supervise(names=("c0",), kind="learner")
+    run.workers = [state("c0", "busy")]
+    begin = monotonic()
+    supervisor.close()
+    assert supervisor._workers["c0"].due >= begin + PATIENCE_S
+    assert run.told.empty() and workers[0].is_alive()

@@ -233,22 +233,14 @@ def _require_bounds(setting: str, space: Any) -> None:
 
 def _discrete_adapter(space: Any) -> ActionAdapter:
     first, count = int(space.start), int(space.n)
-    own = None if space.dtype == _INT64 else space.dtype.type  # members of another type are none of the space
 
     def adapt(action: Any) -> Any:
-        # What policies return is an int64 array of one element; its element is of the type that the space samples.
-        if type(action) is np.ndarray and action.dtype is _INT64 and action.shape == (1,):
-            value = action[0]
-        elif type(action) is int:
-            value = action
-        else:
-            array = np.asarray(action)
-            if array.size != 1 or array.dtype.kind not in "iub":
-                raise TypeError(f"action {action!r} does not fit the action space {space}; give one integer")
-            value = int(array.item())
+        array = np.asarray(action)
+        if array.size != 1 or array.dtype.kind not in "iub":
+            raise TypeError(f"action {action!r} does not fit the action space {space}; give one integer")
+        value = int(array.item())
         if 0 <= value < count:
-            chosen = value + first if first else value
-            return chosen if own is None else own(chosen)
+            return space.dtype.type(value + first)  # members of another type are none of some spaces
         raise ValueError(f"action {action!r} is outside of the action space {policy_space(space)}: [0, {count - 1}]")
 
     return adapt

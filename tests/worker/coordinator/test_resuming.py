@@ -364,7 +364,7 @@ def test_a_run_that_keeps_no_state_leaves_nothing(make, workers, chunks):
 def test_the_state_is_written_now_and_then(make):
     first = make(state_interval_s=0.001)
     start(first, [learner_task("l")])
-    while StateFolder(PATH).about() is None:
+    while not [*StateFolder(PATH).states()]:
         assert not first.wait(0.01)
     assert read_state()["commander"]["states"] >= 1
 

@@ -3,19 +3,14 @@
 from easydict import EasyDict
 
 from ding.config.example.DQN import gym_lunarlander_v2
+from ding.config.example.sections import env_section
 
 __all__ = ["supported_env_cfg"]
 
 supported_env_cfg = EasyDict(
     {
         "CartPole-v1": {
-            "env": {
-                "env_id": "CartPole-v1",
-                "collector_env_num": 8,
-                "evaluator_env_num": 5,
-                "n_evaluator_episode": 5,
-                "stop_value": 475,
-            },
+            "env": env_section("CartPole-v1", 8, 5, stop_value=475),
             "policy": {
                 "discount_factor": 0.97,
                 "nstep": 3,

@@ -2,15 +2,11 @@
 
 from easydict import EasyDict
 
+from ding.config.example.sections import env_section
+
 cfg = EasyDict(
     exp_name="LunarLander-v3-DQN",
-    env={
-        "env_id": "LunarLander-v3",
-        "collector_env_num": 8,
-        "evaluator_env_num": 8,
-        "n_evaluator_episode": 8,
-        "stop_value": 260,
-    },
+    env=env_section("LunarLander-v3", 8, 8, stop_value=260),
     policy={
         "random_collect_size": 25000,
         "discount_factor": 0.99,

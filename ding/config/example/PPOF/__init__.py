@@ -2,18 +2,14 @@
 
 from easydict import EasyDict
 
+from ding.config.example.sections import env_section
+
 __all__ = ["supported_env_cfg"]
 
 supported_env_cfg = EasyDict(
     {
         "CartPole-v1": {
-            "env": {
-                "env_id": "CartPole-v1",
-                "collector_env_num": 8,
-                "evaluator_env_num": 5,
-                "n_evaluator_episode": 5,
-                "stop_value": 475,
-            },
+            "env": env_section("CartPole-v1", 8, 5, stop_value=475),
             "policy": {
                 "action_space": "discrete",
                 "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [64, 64]},
@@ -23,13 +19,7 @@ supported_env_cfg = EasyDict(
             },
         },
         "LunarLander-v3": {
-            "env": {
-                "env_id": "LunarLander-v3",
-                "collector_env_num": 4,
-                "evaluator_env_num": 4,
-                "n_evaluator_episode": 4,
-                "stop_value": 260,
-            },
+            "env": env_section("LunarLander-v3", 4, 4, stop_value=260),
             "policy": {
                 "action_space": "discrete",
                 "model": {"obs_shape": 8, "action_shape": 4, "share_encoder": False},
@@ -38,14 +28,7 @@ supported_env_cfg = EasyDict(
             },
         },
         "LunarLanderContinuous-v3": {
-            "env": {
-                "env_id": "LunarLanderContinuous-v3",
-                "act_scale": True,
-                "collector_env_num": 4,
-                "evaluator_env_num": 4,
-                "n_evaluator_episode": 4,
-                "stop_value": 240,
-            },
+            "env": env_section("LunarLanderContinuous-v3", 4, 4, act_scale=True, stop_value=240),
             "policy": {
                 "action_space": "continuous",
                 "model": {"obs_shape": 8, "action_shape": 2, "share_encoder": False},
@@ -54,14 +37,7 @@ supported_env_cfg = EasyDict(
             },
         },
         "Pendulum-v1": {
-            "env": {
-                "env_id": "Pendulum-v1",
-                "act_scale": True,
-                "collector_env_num": 8,
-                "evaluator_env_num": 5,
-                "n_evaluator_episode": 5,
-                "stop_value": -250,
-            },
+            "env": env_section("Pendulum-v1", 8, 5, act_scale=True, stop_value=-250),
             "policy": {
                 "action_space": "continuous",
                 "model": {"obs_shape": 3, "action_shape": 1, "share_encoder": False, "activation": "tanh"},

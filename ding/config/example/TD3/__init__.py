@@ -2,19 +2,14 @@
 
 from easydict import EasyDict
 
+from ding.config.example.sections import env_section
+
 __all__ = ["supported_env_cfg"]
 
 supported_env_cfg = EasyDict(
     {
         "BipedalWalker-v3": {
-            "env": {
-                "env_id": "BipedalWalker-v3",
-                "act_scale": True,
-                "rew_clip": True,
-                "collector_env_num": 8,
-                "evaluator_env_num": 5,
-                "n_evaluator_episode": 5,
-            },
+            "env": env_section("BipedalWalker-v3", 8, 5, act_scale=True, rew_clip=True),
             "policy": {
                 "random_collect_size": 10000,
                 "model": {
@@ -36,14 +31,7 @@ supported_env_cfg = EasyDict(
             },
         },
         "LunarLanderContinuous-v3": {
-            "env": {
-                "env_id": "LunarLanderContinuous-v3",
-                "act_scale": True,
-                "collector_env_num": 4,
-                "evaluator_env_num": 8,
-                "n_evaluator_episode": 8,
-                "stop_value": 240,
-            },
+            "env": env_section("LunarLanderContinuous-v3", 4, 8, act_scale=True, stop_value=240),
             "policy": {
                 "random_collect_size": 10000,
                 "model": {"obs_shape": 8, "action_shape": 2, "action_space": "regression"},
@@ -60,14 +48,7 @@ supported_env_cfg = EasyDict(
             },
         },
         "Pendulum-v1": {
-            "env": {
-                "env_id": "Pendulum-v1",
-                "act_scale": True,
-                "collector_env_num": 8,
-                "evaluator_env_num": 5,
-                "n_evaluator_episode": 5,
-                "stop_value": -250,
-            },
+            "env": env_section("Pendulum-v1", 8, 5, act_scale=True, stop_value=-250),
             "policy": {
                 "random_collect_size": 800,
                 "model": {"obs_shape": 3, "action_shape": 1, "twin_critic": True, "action_space": "regression"},
