@@ -156,6 +156,12 @@ class Side:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
 
+    def may_ask_collector(self, task_id: str, buffer_id: str) -> bool:
+        return True
+
+    def deal_with_collector_answer(self, task_id: str, buffer_id: str) -> None:
+        """There is no limit."""
+
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
         self._count(samples=self.buffers.push(buffer_id, data))
 

@@ -133,7 +133,7 @@ class BufferSet:
         # that buffers drop are collected while the lock is held, and released afterwards.
         self._lock = threading.Lock()
         self._dropped: list[str] = []  # chunks
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(self._lock)
         self._pushes = 0
         self._missed: dict[str, int] = {}  # `_pushes` when there was no batch, by task
         self._is_awake = False
@@ -188,11 +188,10 @@ class BufferSet:
                 is_accepted = buffer is not None and buffer.push(samples, -1) != 0  # users' buffers may return None
                 if is_accepted:
                     self._limiters[buffer_id].insert(len(samples))
+                self._pushes += 1
+                self._changed.notify_all()
         finally:
             self._release_dropped(() if is_accepted else chunks)
-        with self._changed:
-            self._pushes += 1
-            self._changed.notify_all()
         if buffer is None:
             return None
         return len(samples) if is_accepted else 0
@@ -205,29 +204,44 @@ class BufferSet:
         """
         with self._lock:
             buffer, limiter = self.buffers.get(buffer_id), self._limiters.get(buffer_id)
-            batch, was_full = None, limiter is not None and limiter.is_full
+            batch = None
             if buffer is not None and limiter is not None and limiter.may_draw:
                 if not isinstance(buffer, DequeBufferWrapper) or buffer.count() >= batch_size:  # it would log a warning
                     batch = buffer.sample(batch_size, cur_learner_iter)
                 limiter.draw(0 if batch is None else len(batch))
+                if limiter.may_ask:
+                    self._changed.notify_all()
             if batch is None:
                 self._missed[task_id] = self._pushes
             else:
                 self._batches[task_id].append(self._references.add(batch))
-            has_room = was_full and limiter is not None and not limiter.is_full
-        if has_room:
-            with self._changed:
-                self._changed.notify_all()
         self._release_dropped()
         return batch
 
-    def wait_for_room(self, buffer_id: str, timeout_s: float) -> None:
-        """Wait until the limiter of a buffer allows more samples, or the buffer is closed, at most `timeout_s`."""
+    def ask(self, buffer_id: str, task_id: str, timeout_s: float) -> bool:
+        """Wait until the limiter lets a collecting task be asked for a chunk, and count it as asked until `answered`.
+
+        Returns:
+            False if the task must not be asked after `timeout_s`.
+        """
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_awake or (limiter := self._limiters.get(buffer_id)) is None or not limiter.is_full,
+            if not self._changed.wait_for(
+                lambda: self._is_awake or (limiter := self._limiters.get(buffer_id)) is None or limiter.may_ask,
                 timeout_s,
-            )
+            ):
+                return False
+            if buffer_id in self._limiters:
+                self._limiters[buffer_id].asked.add(task_id)
+            return True
+
+    def answered(self, buffer_id: str, task_id: str) -> None:
+        """Note that a task has answered, or is lost; what it has sent is pushed."""
+        with self._changed:
+            limiter = self._limiters.get(buffer_id)
+            if limiter is not None:
+                limiter.asked.discard(task_id)
+                if limiter.may_ask:
+                    self._changed.notify_all()
 
     def is_limited(self, buffer_id: str) -> bool:
         """Return whether the buffer is open, and collectors and learner wait for each other."""
@@ -297,7 +311,6 @@ class BufferSet:
             self._limiters.pop(buffer_id, None)
             if buffer is not None:
                 buffer.close()
-        with self._changed:
             self._changed.notify_all()
         self._release_dropped()
 

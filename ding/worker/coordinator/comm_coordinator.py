@@ -24,6 +24,7 @@ from ding.worker.transport.transport import (
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
+    RESOURCE,
     TaskStalled,
     WorkerLost,
     WorkerReleased,
@@ -44,6 +45,8 @@ _MAX_BATCHES = 256
 class WorkerListener(Protocol):
     """The receiver of the events of workers and their tasks; see the methods of `Coordinator` with the same names."""
 
+    def may_ask_collector(self, task_id: str, buffer_id: str) -> bool: ...
+    def deal_with_collector_answer(self, task_id: str, buffer_id: str) -> None: ...
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None: ...
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None: ...
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool: ...
@@ -148,7 +151,16 @@ class TaskRun:
         return self.worker.client.run({"name": name, **content}, self._timeout_s)
 
     def _collect(self) -> bool:
-        reply = self._send(COLLECTOR_DATA)
+        is_eval = self.task["collector_cfg"]["eval_flag"]
+        if not is_eval and not self._side.may_ask_collector(self.task_id, self.buffer_id):
+            self._send(RESOURCE)  # a sign of life, which asks nothing of the samples that wait
+            return self._side.is_collector_task_useless(self.task_id)
+        try:
+            return self._take_collected(self._send(COLLECTOR_DATA))
+        finally:
+            self._side.deal_with_collector_answer(self.task_id, self.buffer_id)
+
+    def _take_collected(self, reply: Mapping[str, Any]) -> bool:
         if "samples" in reply:
             samples, infos = from_text(reply["samples"]), list(reply.get("infos", ()))
         else:  # the metadata of a sample, or an info
@@ -156,7 +168,9 @@ class TaskRun:
         if not (samples or infos):
             self._check_silence(reply, "made no env step")
         if reply.get("progress"):
-            self._side.deal_with_collector_progress(self.task_id, reply["progress"])
+            # Samples may have waited until the collector was asked for them.
+            silence_s = 0.0 if samples else reply.get("silence_s", 0.0)
+            self._side.deal_with_collector_progress(self.task_id, {**reply["progress"], "silence_s": silence_s})
         if samples:
             chunk = (chunks_of(samples) or [""])[0]
             self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, chunk, samples)

@@ -63,8 +63,8 @@ _REJOIN_S = 20.0
 JOIN_S = 5.0
 # How long a wait for samples may last before the learner is asked again whether it still needs them.
 DATA_WAIT_S = 0.25
-# How long collectors wait for the learner before they may send more samples: it may have been lost.
-ROOM_WAIT_S = 10.0
+# How long a collector that must wait for the learner is asked nothing.
+HOLD_S = 5.0
 # Seconds without an env step after which the user is told; `task_silence_s` says when the worker is restarted.
 TELL_SILENCE_S = 15.0
 # The number of consecutive collecting tasks that may fail to write samples; each has retried for some seconds.
@@ -304,8 +304,16 @@ class Coordinator(Configurable):
 
     # Events of collectors.
 
+    def may_ask_collector(self, task_id: str, buffer_id: str) -> bool:
+        """Wait a while until a collector may be asked for samples; return False if it must wait for the learner."""
+        return self._buffers.ask(buffer_id, task_id, HOLD_S)
+
+    def deal_with_collector_answer(self, task_id: str, buffer_id: str) -> None:
+        """Note that a collector that was asked for samples has sent them, has none, or is lost."""
+        self._buffers.answered(buffer_id, task_id)
+
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
-        """Push samples that have arrived, and wait until the learner has trained on enough of them.
+        """Push samples that have arrived.
 
         Args:
             data: the metadata of one sample, or of several in a list.
@@ -324,7 +332,6 @@ class Coordinator(Configurable):
             self._log_dropped(task_id, buffer_id, count)
         else:
             self._monitor.take_samples(task_id, pushed, newest)
-            self._buffers.wait_for_room(buffer_id, ROOM_WAIT_S)
 
     def _log_dropped(self, task_id: str, buffer_id: str, count: int) -> None:
         state = self._task_state[task_id]

@@ -445,9 +445,10 @@ def test_collectors_that_are_ahead_wait_for_the_learner(event):
     buffer_set.fill("a", 4)
     buffer_set.sample("t", "b", 4, 0)
     buffer_set.fill("b", 9)
-    buffer_set.wait_for_room("b", 0)  # ends with its deadline
-    waiting = in_thread(buffer_set.wait_for_room, "b", UNTIL_NOTIFIED_S)
+    assert not buffer_set.ask("b", "c", 0)
+    waiting = in_thread(buffer_set.ask, "b", "c", UNTIL_NOTIFIED_S)
     if event == "drawn":
+        assert len(buffer_set.sample("t", "b", 4, 0)) == 4
         assert len(buffer_set.sample("t", "b", 4, 0)) == 4
     elif event == "closed":
         buffer_set.close_buffer("b")
@@ -457,12 +458,24 @@ def test_collectors_that_are_ahead_wait_for_the_learner(event):
     buffer_set.close()
 
 
+def test_a_collector_waits_for_the_answer_of_another_that_may_use_up_the_tolerance():
+    buffer_set = limited(tolerance=4)
+    buffer_set.fill("a", 4)
+    buffer_set.sample("t", "b", 4, 0)
+    assert buffer_set.ask("b", "c", 0) and buffer_set.ask("b", "d", 0) and buffer_set.ask("b", "e", 0)
+    assert not buffer_set.ask("b", "f", 0)
+    waiting = in_thread(buffer_set.ask, "b", "f", UNTIL_NOTIFIED_S)
+    buffer_set.answered("b", "c")
+    waiting()
+    buffer_set.close()
+
+
 def test_collectors_do_not_wait_for_a_learner_for_which_the_buffer_has_no_batch():
     buffer_set = limited()
     buffer_set.fill("a", 4)
     buffer_set.sample("t", "b", 4, 0)
     buffer_set.fill("b", 9)
-    waiting = in_thread(buffer_set.wait_for_room, "b", UNTIL_NOTIFIED_S)
+    waiting = in_thread(buffer_set.ask, "b", "c", UNTIL_NOTIFIED_S)
     assert buffer_set.sample("t", "b", 99, 0) is None
     waiting()
     buffer_set.close()

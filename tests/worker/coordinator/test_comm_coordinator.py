@@ -37,6 +37,8 @@ class Side:
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in ("may_ask_collector", "deal_with_collector_answer"):
+            return lambda *arguments: True
 
         def tell(*arguments):
             self.told.put((name.removeprefix("deal_with_"), *arguments))

@@ -12,7 +12,7 @@ from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.coordinator.coordinator import ROOM_WAIT_S, TaskState, failure_text
+from ding.worker.coordinator.coordinator import TaskState, failure_text
 from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from ding.worker.transport.transport import TaskFailed, WorkerLost
@@ -239,19 +239,70 @@ def test_an_evaluation_is_recorded_with_the_env_steps_of_its_weights(make, worke
     assert coordinator.status().evaluations[0].env_step == 40
 
 
-def test_a_collector_is_asked_for_more_when_the_limiter_has_room(make, workers, monkeypatch):
-    learner, collector = workers(AutoLearner(iterations=99)), workers(batched_collector())
-    coordinator = make([learner], [collector])
-    buffers, waits = coordinator._buffers, []
-    buffers.create_limiter = lambda: SampleLimiter(1.0, 4)
-    monkeypatch.setattr(buffers, "wait_for_room", lambda *args: waits.append((*args, buffers.levels()[0].size)))
+class EagerCollector:
+    """A collector that always has a chunk of two samples ready, and has made no env step for long.
+
+    Attributes:
+        messages: all that it was sent since the last `clear`.
+    """
+
+    def __init__(self, changed):
+        self.messages, self._changed = [], changed
+        self.worker = batched_collector(collector_data_task=self._send, resource=self._answer)
+
+    def _answer(self, task):
+        with self._changed:
+            self.messages.append(task["name"])
+            self._changed.notify_all()
+        return {"gpu": 1, "cpu": 20}
+
+    def _send(self, task):
+        self._answer(task)
+        return {**collected(rows("a", 2)), "progress": {"cur_step": 2, "silence_s": 1e4}, "silence_s": 1e4}
+
+    def close(self):
+        self.worker.close()
+
+
+def test_with_fifty_collectors_and_a_slow_learner_samples_and_updates_keep_their_ratio(make, workers, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.coordinator.HOLD_S", 0.01)
+    changed, may_train = threading.Condition(), threading.Semaphore(0)
+    learner = workers(AutoLearner(iterations=99, at_once=1))
+    train = learner.worker.answers["learner_learn_task"]
+    learner.worker.answers["learner_learn_task"] = lambda task: may_train.acquire(timeout=PATIENCE_S) and train(task)
+    collectors = [workers(EagerCollector(changed)) for _ in range(50)]
+    coordinator = make([learner], collectors)
+    coordinator._buffers.create_limiter = lambda: SampleLimiter(1.0, tolerance=200)  # two chunks of each collector
+
+    def wait_until_all_are_held():
+        held = ["resource"] * 3
+        with changed:
+            assert changed.wait_for(lambda: any("collector_data_task" in c.messages for c in collectors), PATIENCE_S)
+            for collector in collectors:
+                collector.messages.clear()
+            assert changed.wait_for(lambda: all(c.messages[-3:] == held for c in collectors), PATIENCE_S)
+            for collector in collectors:
+                collector.messages.clear()
+        return coordinator.progress().samples
+
+    start(coordinator, [learner_task("l")], [collector_task(f"c{number}") for number in range(50)])
+    samples = wait_until_all_are_held()
+    for _ in range(5):
+        may_train.release()
+        coordinator._commander.expect("update_learner_info", "l")
+        more = wait_until_all_are_held()
+        assert more == samples + 2  # as many as the learner has drawn, in one chunk
+        samples = more
+    assert coordinator.status().errors == ()  # nobody who was held is taken for silent
+    may_train.release(99)
+
+
+def test_the_queue_of_a_collector_holds_one_chunk_under_a_limit(make, workers):
+    coordinator = make([workers(AutoLearner(iterations=99))], [collector := workers(batched_collector())])
+    coordinator._buffers.create_limiter = lambda: SampleLimiter(1.0, 4)
     start(coordinator, [learner_task("l")], [collector_task("c")])
     collector.expect("resource")
     assert collector.expect("collector_start_task")["task_info"]["queue_size"] == 1
-    collector.reply(collected(rows("a", 2), [info(True)]))
-    while coordinator._commander.told.get(timeout=PATIENCE_S)[0] != "finish_collector_task":
-        continue
-    assert waits == [("buffer", ROOM_WAIT_S, 2)]
 
 
 def test_the_queue_of_a_collector_has_its_own_size_without_a_limit(make, workers):

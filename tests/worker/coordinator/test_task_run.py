@@ -35,6 +35,13 @@ class Side:
     def __init__(self, *batches, end_after=None):
         self.told, self.batches, self.end_after = [], list(batches), end_after
         self.useless = False
+        self.may_ask, self.answered = [], 0
+
+    def may_ask_collector(self, task_id, buffer_id):
+        return self.may_ask.pop(0) if self.may_ask else True
+
+    def deal_with_collector_answer(self, task_id, buffer_id):
+        self.answered += 1
 
     def deal_with_collector_send_data(self, task_id, buffer_id, data_id, data):
         self.told.append(("data", task_id, buffer_id, data_id, data))
@@ -74,7 +81,7 @@ class Side:
 
 def run_of(kind, side, *replies, **task):
     link = ScriptedLink(*replies)
-    task = {"task_id": "t", "buffer_id": "b", **task}
+    task = {"task_id": "t", "buffer_id": "b", "collector_cfg": {"eval_flag": False}, **task}
     return TaskRun(Worker(kind, f"{kind}0", link, {"gpu": 1}), task, side, 7.0, side.is_ending), link
 
 
@@ -93,11 +100,34 @@ def test_a_task_begins_with_who_runs_it_and_ends_with_its_close_task(kind):
     run.start()
     assert run.close() == {"result": 1} and link.timeouts_s == [7.0, 7.0]
     own = {f"{kind}_id": f"{kind}0", "resource_info": {"gpu": 1}}
-    task_info = {"task_id": "t", "buffer_id": "b", "policy_id": "p", **own}
+    task_info = {"task_id": "t", "buffer_id": "b", "collector_cfg": {"eval_flag": False}, "policy_id": "p", **own}
     assert link.sent == [
         {"name": f"{kind}_start_task", "task_info": task_info},
         {"name": f"{kind}_close_task"},
     ]
+
+
+def test_a_collector_that_must_wait_for_the_learner_is_asked_for_a_sign_of_life_only():
+    side = Side()
+    side.may_ask = [False, False, True]
+    run, link = run_of("collector", side, {"gpu": 1}, {"gpu": 1}, collected(rows("a", 1), [info(True)]))
+    assert run.run()
+    assert link.names == ["resource", "resource", "collector_data_task"] and side.answered == 1
+
+
+def test_an_evaluation_does_not_wait_for_the_learner():
+    side = Side()
+    side.may_ask = [False]
+    run, link = run_of("collector", side, collected([], [info(True)]), collector_cfg={"eval_flag": True})
+    assert run.run() and link.names == ["collector_data_task"]
+
+
+def test_a_collector_that_is_lost_keeps_no_other_from_being_asked():
+    side = Side()
+    run, _ = run_of("collector", side, WorkerLost("gone"))
+    with pytest.raises(WorkerLost):
+        run.run()
+    assert side.answered == 1
 
 
 @pytest.mark.parametrize(("kind", "timeout_s"), [("collector", 3.0), ("learner", 7.0)])
