@@ -19,7 +19,7 @@ from ding.worker.replay_buffer.base_buffer import create_training_buffer
 from ding.worker.transport.chunk import DATA_ID, chunks_of
 from ding.worker.transport.stores import SampleStore
 
-# The chunk names of our collectors: this prefix, the rest of the collector's name, a number.
+# The beginning of the names of chunks.
 _CHUNK_PREFIX = "env_"
 
 
@@ -125,7 +125,6 @@ class BufferSet:
         self._store = store
         self.is_deleting = True
         self._cfgs: dict[str, Mapping[str, Any]] = {}  # the configs by buffer
-        self._collectors: set[str] = set()  # collectors of restored samples, and lost ones
         self._references = ChunkReferences(self._delete)
         self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # chunks on their way, by task
         self._opening = threading.Lock()
@@ -374,46 +373,18 @@ class BufferSet:
             if counts is not None and dropped < len(held):
                 self._limiters[buffer_id].load_state_dict(counts)
         self._release_dropped()
-        chunks = {_chunk_of(sample) for sample in held if isinstance(sample, Mapping)} - {None}
-        self._collectors.update(_collector_of(str(name)) for name in chunks)
         return int(buffer.count()), dropped
 
     def delete_unneeded(self) -> int:
-        """Delete unneeded chunks: those written after the buffers were saved, and unreported ones of lost collectors.
+        """Delete unneeded chunks in the folder of the experiment, and return their number.
 
-        Other runs may have chunks in a folder outside the experiment's. There, a chunk is deleted only if its collector
-        is known from restored samples, or from its reports before it was lost.
-
-        Returns:
-            The number of deleted chunks.
+        They were written after the buffers were saved, or not reported by collectors that were lost. A folder elsewhere
+        may have chunks of other runs.
         """
-        if self._store is None:
+        folder = os.path.abspath(self._exp_name) + os.sep
+        if self._store is None or not os.path.abspath(self._store.root).startswith(folder):
             return 0
-        is_own = os.path.abspath(self._store.root).startswith(os.path.abspath(self._exp_name) + os.sep)
-        return self._delete_unused(lambda collector: is_own or collector in self._collectors)
-
-    def abandon(self, chunk: Any) -> None:
-        """Delete the unreported chunks of a lost collector.
-
-        Args:
-            chunk: the last chunk that the collector reported. A worker sent the name, so it may be anything.
-        """
-        lost = _collector_of(os.path.basename(chunk)) if isinstance(chunk, str) else ""
-        if self._store is None or not lost.startswith(_CHUNK_PREFIX):
-            return
-        self._collectors.add(lost)  # it may still be writing
-        try:
-            self._delete_unused(lambda collector: collector == lost)
-        except OSError as e:  # the end of the run tries once more
-            self._logger.warning("chunks of the lost collector %s are left where they are: %s", lost, e)
-
-    def _delete_unused(self, is_meant: Callable[[str], bool]) -> int:
-        assert self._store is not None
-        names = [
-            name
-            for name in self._store.names()
-            if name.startswith(_CHUNK_PREFIX) and name not in self._references and is_meant(_collector_of(name))
-        ]
+        names = [n for n in self._store.names() if n.startswith(_CHUNK_PREFIX) and n not in self._references]
         if names:
             self._delete(names)
         return len(names)
@@ -447,10 +418,6 @@ def _add_collect_iter(samples: list[Any]) -> None:
 def _chunk_of(sample: Mapping[str, Any]) -> str | None:
     """Return the plain name of the chunk that holds a sample."""
     return os.path.basename(sample[DATA_ID]) if DATA_ID in sample else None
-
-
-def _collector_of(name: str) -> str:
-    return name.rpartition("_")[0]
 
 
 def _without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:

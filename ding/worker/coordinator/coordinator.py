@@ -40,7 +40,6 @@ from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
 from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
 from ding.worker.learner.checkpoint import NORMALIZATION
-from ding.worker.transport.chunk import DATA_ID
 from ding.worker.transport.stores import StorageError
 from ding.worker.transport.transport import (
     COLLECTOR,
@@ -324,21 +323,14 @@ class Coordinator(Configurable):
         count = len(samples)
         if not count:
             return
-        (newest,) = part_of(samples, -1, None)  # accessing an item of the whole would create all items
-        self._task_state[task_id].last_chunk = newest.get(DATA_ID, "")
         self._storage_errors = 0
         pushed = self._buffers.push(buffer_id, samples)
         if pushed is None:
-            self._log_dropped(task_id, buffer_id, count)
-        else:
-            self._monitor.take_samples(task_id, pushed, newest)
-
-    def _log_dropped(self, task_id: str, buffer_id: str, count: int) -> None:
-        state = self._task_state[task_id]
-        state.dropped += count
-        if state.is_news("dropped", state.dropped):
             log = self.info if self._monitor.is_over else self.error  # late samples are expected at the end
-            log(f"{state.dropped} samples for the unknown buffer {buffer_id} are dropped")
+            log(f"{count} samples for the unknown buffer {buffer_id} are dropped")
+        else:
+            (newest,) = part_of(samples, -1, None)  # accessing an item of the whole would create all items
+            self._monitor.take_samples(task_id, pushed, newest)
 
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:
         """Process the progress of a collector; return whether its task is done."""
@@ -422,7 +414,12 @@ class Coordinator(Configurable):
             raise self._unknown(task_id)
         if not self._buffers.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
-        self._report_losses(task_id, info)
+        losses = self._task_state[task_id].losses
+        for kind, text in _LOSSES.items():
+            count = int(info.get(kind, 0))
+            if losses[kind] < count >= 2 * losses[kind]:  # not each one of many
+                losses[kind] = count
+                self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
         if self.on_averages is not None and info.get("averages"):
             self.on_averages(info["averages"])
         is_first = self._monitor.take_learner_info(info)
@@ -432,14 +429,6 @@ class Coordinator(Configurable):
             )
         if is_first:  # a commander may have waited for it to give collector tasks
             self._scheduler.notify()
-
-    def _report_losses(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Report losses each time their number has doubled."""
-        state = self._task_state[task_id]
-        for kind, text in _LOSSES.items():
-            count = int(info.get(kind, 0))
-            if count and state.is_news(kind, count):
-                self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
         """Return whether the learner task is done."""

@@ -17,11 +17,11 @@ def samples_per_insert(value: Any) -> str | None:
 class SampleLimiter:
     """A limit of the ratio drawn / inserted samples, as `SampleToInsertRatio` of Reverb. It is not thread-safe.
 
-    The learner may be ahead of the ratio by less than one batch, the collectors by `tolerance` samples and one chunk. As
+    The learner may be ahead of the ratio by less than one batch, the collectors by `tolerance` samples and a chunk. As
     in a serial run, samples that are inserted before the buffer can give its first batch do not count. Both sides never
     wait for each other: collectors go on when the learner has asked for a batch and the buffer has none.
 
-    A collector is asked for its next chunk only if `may_ask`. From then until its answer, that chunk counts as inserted,
+    A collector is asked for its next chunk only if `may_ask`. From then until its answer, the chunk counts as inserted,
     with the size of the largest one so far; so the ratio holds for any number of collectors.
 
     Args:
@@ -70,7 +70,7 @@ class SampleLimiter:
 
     @property
     def may_ask(self) -> bool:
-        """Whether another collector may be asked for a chunk; otherwise it must wait until the learner has drawn more."""
+        """Whether another collector may be asked for a chunk; otherwise it waits until the learner has drawn more."""
         if self.ratio is None or self._begin is None or self._is_starved:
             return True
         return self._ahead + len(self.asked) * self._chunk <= self.tolerance

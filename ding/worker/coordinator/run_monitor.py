@@ -8,7 +8,7 @@ import traceback
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from time import monotonic
 from typing import Any
@@ -100,10 +100,6 @@ class EnvSteps:
     def __init__(self) -> None:
         self.total = 0
         self._running: dict[str, int] = {}
-
-    def count_from(self, total: int) -> None:
-        """Raise the total to `total`, the steps of a resumed run, if it is lower."""
-        self.total = max(self.total, int(total))
 
     def report(self, task_id: str, steps: int) -> None:
         """Note that a running task has made `steps` steps; a smaller number than before is out of date."""
@@ -292,22 +288,15 @@ class RunMonitor:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the run of a `state_dict`; no counter decreases, and the time since that state does not count."""
+        """Resume the run of a `state_dict`, before anything else is reported; the time since then does not count."""
         with self._lock:
-            for name in _COUNTERS:
-                setattr(self, f"_{name}", max(getattr(self, f"_{name}"), state[name]))
-            self.env_steps.count_from(state["env_steps"])
-            self._marks = [(0, self.env_steps.total)]
-            self._stalled_tasks += state["stalled_tasks"]
-            returns = [value for value in (self._best_return, state["best_return"]) if value is not None]
-            self._best_return = max(returns, default=None)
-            self._started_at, before = state["started_at"], state["seconds"]
-            self._start -= before
-            own_evaluations = [replace(point, seconds=point.seconds + before) for point in self._evaluations]
-            self._evaluations = [*(Evaluation(**point) for point in state["evaluations"]), *own_evaluations]
-            own_errors = [replace(error, seconds=error.seconds + before) for error in self._errors]
-            self._errors.clear()
-            self._errors.extend([*(ErrorNote(**error) for error in state["errors"]), *own_errors])
+            for name in (*_COUNTERS, "stalled_tasks", "best_return", "started_at"):
+                setattr(self, f"_{name}", state[name])
+            self.env_steps.total = state["env_steps"]
+            self._marks = [(0, state["env_steps"])]
+            self._start -= state["seconds"]
+            self._evaluations = [Evaluation(**point) for point in state["evaluations"]]
+            self._errors.extend(ErrorNote(**error) for error in state["errors"])
 
     # Reports of the workers, and what the coordinator notes.
 

@@ -730,17 +730,6 @@ def test_failures_to_write_are_counted_anew_once_samples_have_been_pushed(make, 
     assert (coordinator.failure is not None) == fails
 
 
-def test_samples_for_an_unknown_buffer_are_told_each_time_there_are_twice_as_many(make):
-    """A collector may collect for long after its learner is done, if the commander does not call it useless."""
-    coordinator = make()
-    for task_id in ("t", "u"):
-        coordinator._task_state[task_id] = TaskState(task_id)
-        for _ in range(10):
-            coordinator.deal_with_collector_send_data(task_id, "b", "d", rows("d", 3))
-    told = [note.text for note in coordinator.status().errors]
-    assert told == 2 * [f"{n} samples for the unknown buffer b are dropped" for n in (3, 6, 12, 24)]
-
-
 def test_samples_that_come_after_the_end_are_no_error(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
@@ -761,29 +750,11 @@ def test_a_refused_push_counts_as_no_samples(make):
     assert (progress.samples, progress.env_steps) == (2, 4)
 
 
-def test_samples_may_come_one_by_one(make):
-    coordinator = make()
-    coordinator._task_state["t"] = TaskState("t")
-    open_buffer(coordinator, "b", type="naive")
-    coordinator.deal_with_collector_send_data("t", "b", "d", {"data_id": "d"})
-    assert coordinator._replay_buffer["b"].count() == 1
-
-
 def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make, workers):
     coordinator = make([], [workers(batched_collector())], collector_task_timeout=0)
     start(coordinator, [], [collector_task("c")])  # there is no buffer for it
     coordinator._commander.expect("notify_fail_collector_task", "c")
     assert "collector task c could not begin in time" in text_log() and coordinator.failure is None
-
-
-def test_an_empty_state_is_of_no_run(make):
-    coordinator = make()
-    coordinator.load_state_dict({})
-
-
-def test_a_task_state_knows_when_it_began():
-    state = TaskState("t")
-    assert state.task_id == "t" and state.start_time > 0
 
 
 def test_the_default_config():

@@ -339,26 +339,6 @@ def test_places_for_tasks_come_and_go_with_collectors_but_for_those_who_were_spa
     assert told == places
 
 
-def test_what_a_lost_collector_has_not_told_of_is_deleted(make, workers):
-    store, arrived, let_go = MemorySampleStore("lost"), threading.Event(), threading.Event()
-    learner = workers(AutoLearner(99, learner_learn_task=hanging(arrived, let_go)))
-    collector = workers(batched_collector())
-    coordinator = make([learner], [collector], Keeper(), path_data=store.root)
-    start(coordinator, [learner_task("l", replay_buffer_size=4)], [collector_task("c")])
-    for name in ("env_c_0", "env_c_1", "env_d_0"):
-        store.write(name, b"")
-    collector.reply(collected(rows("env_c_0", 4)))
-    assert arrived.wait(PATIENCE_S)
-    until_gone(coordinator, "collector", "collector0")
-    coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert store.names() == {"env_c_0", "env_d_0"}
-    let_go.set()
-    store.write("env_c_2", b"")  # it was only slow
-    coordinator.close()
-    assert store.names() == {"env_d_0"}
-    forget_memory_stores("lost")
-
-
 def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
     store, keeper = MemorySampleStore("lost"), Keeper()
     arrived, let_go = threading.Event(), threading.Event()

@@ -118,8 +118,9 @@ def kill(coordinator):
     coordinator.supervisor.close()
     comm._ending.set()
     comm.connector.close()
-    saved._writer.stop(PATIENCE_S)
-    saved._writer.is_active = coordinator._buffers.is_deleting = False
+    saved._closing.set()
+    assert saved._threads.join(PATIENCE_S)
+    saved._interval_s, coordinator._buffers.is_deleting = 0, False
 
 
 def push(store, collector, name, count, **more):
@@ -367,6 +368,22 @@ def test_the_state_is_written_now_and_then(make):
     while StateFolder(PATH).about() is None:
         assert not first.wait(0.01)
     assert read_state()["commander"]["states"] >= 1
+
+
+def test_a_state_that_cannot_be_written_is_told_once_and_ends_no_run(make, monkeypatch):
+    failed = threading.Semaphore(0)
+
+    def fail(folder, state, about):
+        failed.release()
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(StateFolder, "write", fail)
+    coordinator = make(state_interval_s=0.001)
+    coordinator.start()
+    assert failed.acquire(timeout=PATIENCE_S) and failed.acquire(timeout=PATIENCE_S)
+    coordinator.close()
+    (note,) = coordinator.status().errors
+    assert "the disk is full" in note.text and coordinator.failure is None
 
 
 def test_where_no_state_is_the_run_begins_anew(make):
