@@ -355,7 +355,7 @@ class Run:
         for number, client in enumerate(clients):
             info = {"task_id": f"{kind}{number}", "buffer_id": "buffer", **task(number)}
             worker = Worker(kind, f"{kind}{number}", client, {})
-            run: Any = TaskRun(worker, info, self.side, 60.0, self._ending.is_set)  # type: ignore[arg-type]
+            run: Any = TaskRun(worker, info, self.side, 60.0, self._ending.is_set)
             run.start()
             self._threads.append(threading.Thread(target=run.run, daemon=True))
             self._threads[-1].start()

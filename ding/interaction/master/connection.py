@@ -221,16 +221,11 @@ class SlaveConnection(ControllableContext):
         if self._session is None and self._last_session is not None:
             on_lost(self._last_session.loss)
 
-    def check(self, late_s: float) -> None:
-        """Lose a slave without a sign of life for too long; ask one for it that may miss one.
-
-        Args:
-            late_s: for how long the master itself was stopped, which does not count.
-        """
+    def check(self) -> None:
+        """Lose a slave without a sign of life for too long; ask one for it that may miss one."""
         session = self._session
         if session is None:
             return
-        session.last_seen += late_s
         silence_s = time.monotonic() - session.last_seen
         if silence_s > self._tolerance_s:
             self.lose(session, f"there was no sign of life for {self._tolerance_s:g} s")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -136,14 +135,9 @@ class Master(Role):
 
     def __watch(self, closing: threading.Event) -> None:
         """Look for lost slaves until the master is closed."""
-        checked = time.monotonic()
         while not closing.wait(self.__check_span_s):
-            now = time.monotonic()
-            late_s = now - checked - self.__check_span_s
-            checked = now
             for connection in list(self.__connections.values()):
-                # If the master itself was stopped, it received nothing in this time.
-                connection.check(late_s if late_s > self.__tolerance_s / 2 else 0.0)
+                connection.check()
 
     def __drop_all(self) -> None:
         for connection in list(self.__connections.values()):

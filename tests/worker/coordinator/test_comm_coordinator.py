@@ -172,7 +172,7 @@ def test_a_task_that_fails_is_told_with_the_workers_traceback_and_closed_once(ma
     while (told := comm.side.told.get(timeout=PATIENCE_S))[0] != "task_error":
         continue
     kind, failed, error = told[1:]
-    assert (kind, failed) == ("collector", task)
+    assert (kind, failed) == ("collector", {**task, "task_number": 0})
     assert isinstance(error, TaskFailed) and f"Traceback of {at}" in str(error)
     if at == "collector_close_task":
         _join_tasks()
@@ -235,7 +235,7 @@ def test_a_worker_that_does_not_answer_in_time_is_lost(make):
     comm.send_collector_task(task)
     while (told := comm.side.told.get(timeout=PATIENCE_S))[0] != "worker_lost":
         continue
-    assert told[1:4] == ("collector", "collector0", task)
+    assert told[1:4] == ("collector", "collector0", {**task, "task_number": 0})
     assert isinstance(told[4], WorkerLost) and "within 0.05 s" in str(told[4])
     _join_tasks()
     assert comm.workers.free_count("collector") == 0

@@ -224,13 +224,6 @@ def test_a_coordinator_that_ends_asks_nothing_more(kind):
     assert run.run() is False and link.sent == []
 
 
-def test_the_end_of_a_learner_task_is_told_with_the_buffer_of_the_task():
-    side = Side()
-    run, _ = run_of("learner", side)
-    run.finish({"task_id": "t", "buffer_id": None})
-    assert side.told == [("finish", "t", {"task_id": "t", "buffer_id": "b"})]
-
-
 def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
     batches = [rows("a", 2), rows("b", 2), rows("c", 2)]
     side = Side(*batches)
