@@ -44,7 +44,6 @@ class Master(Role):
         channel: the channel (0 by default), which must be that of its slaves.
         my_address: the URL of the master, which is told to slaves. By default it has the port and the host, or the
             address of this machine if the host means all interfaces.
-        body_limit: the largest body of a request in bytes (64 MiB by default).
         run_token: the token of the run, which the master sends; None for the token of the environment, if any.
 
     Raises:
@@ -64,7 +63,6 @@ class Master(Role):
         channel: int | None = None,
         my_address: str | None = None,
         *,
-        body_limit: int | None = None,
         run_token: RunToken | None = None,
     ) -> None:
         self.__tolerance_s = number_or(
@@ -89,7 +87,6 @@ class Master(Role):
             channel=channel,
             request_retries=request_retries,
             request_retry_waiting=request_retry_waiting,
-            body_limit=body_limit,
             run_token=run_token,
         )
 

@@ -396,8 +396,7 @@ class Coordinator(Configurable):
         Raises:
             RuntimeError: the task is unknown; all methods about learners may raise this.
         """
-        if task_id not in self._task_state:
-            raise self._unknown(task_id)
+        self._require(task_id)
         return self._buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
 
     def wait_for_data(self, task_id: str) -> None:
@@ -410,8 +409,7 @@ class Coordinator(Configurable):
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Process a learner's report of an iteration."""
-        if task_id not in self._task_state:
-            raise self._unknown(task_id)
+        self._require(task_id)
         if not self._buffers.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
         losses = self._task_state[task_id].losses
@@ -432,15 +430,13 @@ class Coordinator(Configurable):
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
         """Return whether the learner task is done."""
-        if task_id not in self._task_state:
-            raise self._unknown(task_id)
+        self._require(task_id)
         with self._scheduler.lock:
             return bool(self._commander.judge_learner_finish(task_id, info))
 
     def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
         """Process the result of a learner task, and close its buffer."""
-        if task_id not in self._task_state:
-            raise self._unknown(task_id)
+        self._require(task_id)
         with self._scheduler.lock:
             buffer_id = self._commander.finish_learner_task(task_id, finished_task)
             self._scheduler.learner_tasks.pop(task_id, None)
@@ -477,9 +473,10 @@ class Coordinator(Configurable):
             return False
         return True
 
-    def _unknown(self, task_id: str) -> RuntimeError:
-        running = sorted(map(str, list(self._task_state)))
-        return RuntimeError(f"the learner task {task_id} is unknown; running tasks: {running}")
+    def _require(self, task_id: str) -> None:
+        if task_id not in self._task_state:
+            running = sorted(map(str, list(self._task_state)))
+            raise RuntimeError(f"the learner task {task_id} is unknown; running tasks: {running}")
 
     # Workers that join, leave, are lost and return.
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 
-# Rates are means over `_WINDOW_S` seconds, counted in spans of `_SPAN_S`.
-_WINDOW_S, _SPAN_S, _SPANS = 5.0, 0.25, 21
+_WINDOW_S = 5.0  # rates are means over so many seconds
 _MAX_ERRORS = 20
 _MAX_ERROR_CHARS = 4000
 # Beyond this number of evaluations, every second one between the first and the last is forgotten.
@@ -67,18 +66,17 @@ class RecentRate:
 
     def __init__(self, start: float) -> None:
         self._start = start
-        self._spans: deque[list[Any]] = deque(maxlen=_SPANS)  # the begin and the number of each
+        self._counts: deque[tuple[float, int]] = deque()  # times and numbers
 
     def add(self, now: float, count: int) -> None:
         """Count `count` events at the time `now`."""
-        if self._spans and now - self._spans[-1][0] < _SPAN_S:
-            self._spans[-1][1] += count
-        else:
-            self._spans.append([now, count])
+        self._counts.append((now, count))
+        while now - self._counts[0][0] >= _WINDOW_S:
+            self._counts.popleft()
 
     def per_s(self, now: float) -> float:
         """Return the rate; in the first five seconds, it is the rate over the time so far, but at least one second."""
-        recent = sum(count for since, count in self._spans if now - since < _WINDOW_S)
+        recent = sum(count for since, count in self._counts if now - since < _WINDOW_S)
         return float(recent / min(_WINDOW_S, max(1.0, now - self._start)))
 
 
