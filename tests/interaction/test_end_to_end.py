@@ -107,7 +107,7 @@ def test_a_callback_that_raises_is_told_and_stops_neither_the_others_nor_the_mas
         task = connection.new_task({"a": 1, "b": 1})
         task.on_complete(lambda *_: {}["missing"]).on_complete(lambda *_: calls.append("second"))
         task.start().join(DEADLINE_S)
-        assert calls == ["second"] and [type(e) for e in task.errors] == [KeyError]
+        assert calls == ["second"] and task.status is TaskStatus.COMPLETED
         assert "a callback of a task has failed" in caplog.text and "KeyError: 'missing'" in caplog.text
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 

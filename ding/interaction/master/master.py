@@ -17,7 +17,6 @@ from ding.interaction.http_client import (
     MIN_HEARTBEAT_TOLERANCE,
     get_host_ip,
     is_wildcard,
-    split_http_address,
     url_host,
 )
 from ding.interaction.master.connection import SlaveConnection
@@ -47,7 +46,7 @@ class Master(Role):
         run_token: the token of the run, which the master sends; None for the token of the environment, if any.
 
     Raises:
-        ValueError: an argument is out of range, or `my_address` is not a URL.
+        ValueError: an argument is out of range.
 
     See `ding.interaction.Slave` for an example.
     """
@@ -71,10 +70,6 @@ class Master(Role):
         self.__check_span_s = number_or(
             DEFAULT_HEARTBEAT_CHECK_SPAN, "heartbeat_check_span", heartbeat_check_span, MIN_HEARTBEAT_CHECK_SPAN
         )
-        if my_address is not None and split_http_address(my_address)[0] is None:
-            raise ValueError(
-                f"my_address = {my_address!r} is not allowed; it must be http://host[:port] or https://..."
-            )
         self.__given_address = my_address
         self.__connections: dict[str, SlaveConnection] = {}  # also those that are being connected
         super().__init__(

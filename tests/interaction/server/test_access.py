@@ -217,8 +217,3 @@ def test_defaults_listen_on_this_machine_only():
     for host in (None, "auto", ""):
         assert Master(host, **QUICK).host == "127.0.0.1"
     assert issubclass(Adder, Slave) and Adder().host == "127.0.0.1"
-
-
-def test_a_wrong_address_of_the_master_is_told_at_construction():
-    with pytest.raises(ValueError, match="my_address = .* is not allowed"):
-        Master(my_address="gateway.example")

@@ -1,8 +1,6 @@
 """A coordinator among workers of this process: runs as a whole, their ends, and what goes wrong in them."""
 
-import gc
 import threading
-import weakref
 from functools import partialmethod
 from types import SimpleNamespace
 
@@ -185,21 +183,6 @@ def test_a_worker_that_comes_free_gets_the_next_task_at_once(make, workers):
         collector.expect("collector_close_task")
 
 
-def test_collectors_that_wait_for_the_first_news_of_a_learner_begin_with_it(make, workers):
-    news = [{"learner_step": 0, "learner_done": False}]
-
-    def get_data(task):
-        return {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0, "infos": news.copy()}
-
-    learner = workers(AutoLearner(iterations=1, learner_get_data_task=get_data))
-    collector = workers(batched_collector())
-    coordinator = make([learner], [collector])
-    tasks = coordinator._commander.collector_tasks
-    coordinator._commander.update_learner_info = lambda task_id, info: tasks.append(collector_task("c"))
-    start(coordinator, [learner_task("l")])
-    collector.expect("resource"), collector.expect("collector_start_task")
-
-
 def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
     collector = workers(batched_collector())
     coordinator = make([], [collector])
@@ -303,13 +286,6 @@ def test_the_queue_of_a_collector_holds_one_chunk_under_a_limit(make, workers):
     start(coordinator, [learner_task("l")], [collector_task("c")])
     collector.expect("resource")
     assert collector.expect("collector_start_task")["task_info"]["queue_size"] == 1
-
-
-def test_the_queue_of_a_collector_has_its_own_size_without_a_limit(make, workers):
-    coordinator = make([workers(AutoLearner(iterations=99))], [collector := workers(batched_collector())])
-    start(coordinator, [learner_task("l")], [collector_task("c")])
-    collector.expect("resource")
-    assert "queue_size" not in collector.expect("collector_start_task")["task_info"]
 
 
 def test_the_commander_reads_the_env_steps_that_the_coordinator_counts(make, workers):
@@ -434,20 +410,6 @@ def test_a_failed_learner_task_takes_its_buffer_and_batches_with_it(make, worker
     collector.reply(collected())
 
 
-def test_a_commander_may_keep_the_buffer_of_a_finished_learner(make, workers):
-    learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
-    coordinator = make([learner], [collector])
-    done = threading.Event()
-    coordinator._commander.finish_learner_task = lambda task_id, finished_task: done.set()
-    start(coordinator, [learner_task("l")], [collector_task("c")])
-    collector.reply(collected(rows("a", 4)))
-    assert done.wait(PATIENCE_S) and learner.closed.wait(PATIENCE_S)
-    collector.reply(collected(rows("b", 4), [info(True)]))
-    coordinator._commander.expect("update_learner_info")
-    coordinator._commander.expect("finish_collector_task")
-    assert coordinator._replay_buffer["buffer"].count() == 8
-
-
 def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
     def go_away(task):
         collector.server.close(timeout_s=0)
@@ -495,21 +457,6 @@ def test_a_commander_that_fails_over_a_result_ends_the_run(make, workers, method
     assert "RuntimeError: no idea" in failure_text(coordinator.failure)
 
 
-def test_a_commander_that_fails_over_a_failure_does_not_hide_it(make, workers):
-    def fail(task):
-        raise RuntimeError("nor this")
-
-    collector = workers(batched_collector(collector_data_task=lambda task: TaskFail(result={"message": "first"})))
-    coordinator = make([], [collector])
-    coordinator._commander.notify_fail_collector_task = fail
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    assert coordinator.wait(PATIENCE_S)
-    assert "first" in failure_text(coordinator.failure)
-    collector.expect("resource"), collector.expect("collector_start_task"), collector.expect("collector_data_task")
-    collector.expect("collector_close_task")
-    assert "nor this" in text_log()
-
-
 def test_a_buffer_that_cannot_be_made_ends_the_run(make, workers):
     learner = workers(AutoLearner(iterations=1))
     coordinator = make([learner])
@@ -525,22 +472,6 @@ def test_samples_that_the_buffer_refuses_end_the_run(make, workers):
     collector.reply(collected([{"data_id": "a", "priority": -1.0}]))
     assert coordinator.wait(PATIENCE_S)
     assert "priority = -1.0 is not allowed" in failure_text(coordinator.failure)
-
-
-def test_a_failure_after_the_end_is_none(make, workers):
-    collectors = [workers(batched_collector()) for _ in range(2)]
-    coordinator = make([], collectors)
-    coordinator._commander.results.update(e1=True, e2=True)
-    start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
-    for collector in collectors:  # both have begun: a task that comes after the end would not
-        for name in ("resource", "collector_start_task", "collector_data_task"):
-            collector.expect(name)
-    collectors[0].reply(collected([], [info(True)]))
-    assert coordinator.wait(PATIENCE_S)
-    collectors[1].reply(TaskFail(result={"message": "too late"}))
-    coordinator._commander.expect("finish_collector_task")
-    coordinator._commander.expect("notify_fail_collector_task")
-    assert coordinator.failure is None
 
 
 # Starting and closing.
@@ -591,21 +522,6 @@ def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, mon
     release.set()
     for thread in own_threads():
         thread.join(PATIENCE_S)
-
-
-def test_a_coordinator_that_nobody_needs_closes_itself(make):
-    coordinator = Coordinator(local_cfg([], []))
-    commander = coordinator._commander
-    gone = weakref.ref(coordinator)
-    del coordinator
-    gc.collect()
-    assert gone() is None and commander.is_closed
-
-
-def test_a_coordinator_that_could_not_be_made_is_collected_quietly():
-    with pytest.raises(KeyError, match="emperor"):
-        Coordinator(local_cfg([], [], commander="emperor"))
-    gc.collect()
 
 
 def test_closing_is_bounded_when_workers_hang(make, workers, monkeypatch):
@@ -701,35 +617,6 @@ def test_unknown_buffers_are_told_and_give_nothing(make):
     assert "1 samples for the unknown buffer b" in log and "priorities for the unknown buffer b" in log
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("bad_files", "has skipped {} bad files of samples"),
-        ("unwritten_weights", "could not write its weights {} times"),
-        ("unwritten_checkpoints", "could not save {} of its checkpoints"),
-    ],
-)
-def test_losses_of_a_learner_are_told_each_time_there_is_twice_as_much(make, kind, text):
-    coordinator = make()
-    coordinator._task_state["t"] = TaskState("t")
-    for count in (0, 1, 1, 2, 3, 4, 7, 9):
-        coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 0, kind: count})
-    told = [note.text for note in coordinator.status().errors if "the learner of" in note.text]
-    assert told == [f"the learner of the task t {text.format(n)}; see its log" for n in (1, 2, 4, 9)]
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_failures_to_write_are_counted_anew_once_samples_have_been_pushed(make, fails):
-    coordinator, task = make(), collector_task("t")
-    error = TaskFailed("collector0", "collector_data_task", {"message": "no room", "exception": "StorageError"})
-    for number in range(6):
-        coordinator._task_state["t"] = TaskState("t")
-        if number == 5 and not fails:
-            coordinator.deal_with_collector_send_data("t", "b", "a", rows("a", 1))
-        coordinator.deal_with_task_error("collector", task, error)
-    assert (coordinator.failure is not None) == fails
-
-
 def test_samples_that_come_after_the_end_are_no_error(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
@@ -786,7 +673,3 @@ def test_the_default_config():
 def test_the_config_is_checked(cfg, match):
     with pytest.raises(ConfigError, match=match):
         Coordinator(local_cfg([], [], **cfg))
-
-
-def test_samples_may_be_kept_in_no_folder():
-    Coordinator(local_cfg([], [], path_data=None)).close()

@@ -138,26 +138,6 @@ def test_buffers_of_other_makes_are_opened_empty(made):
     assert buffer_set.freeze("b", {"type": "own"}) == {"cfg": {"type": "own"}, "content": None, "counts": None}
 
 
-def test_samples_of_no_chunk_stay(made):
-    first = made.make()
-    first.open("b", {"type": "naive", "replay_buffer_size": 5})
-    first.push("b", [{"n": 1}, {"n": 2, "data_id": os.path.join("exp", "data", "env_c_7")}])
-    made.store.write("env_c_7", b"")
-    second, kept = made.succeed(first)
-    assert second.restore("b", **kept) == (1, 1)
-
-
-def test_without_a_store_all_samples_stay():
-    buffer_set = BufferSet("exp", None, LOGGER)
-    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 5})
-    buffer_set.push("b", [{"data_id": "env_c_0", "data_index": 0}])
-    kept = buffer_set.freeze("b", {})
-    other = BufferSet("exp", None, LOGGER)
-    assert other.restore("b", **kept) == (1, 0) and other.delete_unneeded() == 0
-    for each in (buffer_set, other):
-        each.close()
-
-
 @pytest.mark.parametrize(
     ("folder", "left"),
     [(os.path.join("exp", "data"), set()), (os.path.join("exp_2", "data"), {"env_c_1", "env_d_0"})],

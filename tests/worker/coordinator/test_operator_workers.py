@@ -177,21 +177,6 @@ def test_a_lost_worker_is_reported_and_joins_again_while_it_is_listed(operator, 
     assert sync.lost("learner", "learner0", LOST) is False
 
 
-def test_a_worker_that_is_lost_before_its_joining_is_over_is_reported_too(operator, roster, make):
-    sync = make(is_started=False)
-    lost = []
-
-    def lose(name):
-        roster.acts.clear()
-        lost.append(sync.lost("learner", name, LOST))
-
-    roster.acts["join"] = lose
-    operator.listed = {"learners": ["l:1"]}
-    sync.start()
-    assert operator.requests.get(timeout=PATIENCE_S)[3]["learners"] == ["l"] and lost == [True]
-    roster.expect("join"), roster.expect("join")
-
-
 def test_while_the_operator_fails_the_workers_stay_and_it_is_told_once(operator, roster, make, caplog):
     caplog.set_level(logging.INFO)
     operator.listed = {"learners": ["l:1"]}
@@ -278,25 +263,6 @@ def test_a_request_whose_reply_does_not_come_is_not_repeated(operator, make, soo
     assert operator.requests.qsize() == 1
 
 
-def test_closing_ends_the_wait_for_the_operator(operator, make, monkeypatch):
-    monkeypatch.setattr(operator_server, "RETRY_S", PATIENCE_S / 4)
-    operator.answers["POST", "replicas"] = "busy", 503
-    sync, errors = make(is_started=False), []
-
-    def ask():
-        try:
-            sync.request_replicas({"learners": {}}, PATIENCE_S)
-        except ConnectionError as e:
-            errors.append(e)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    operator.requests.get(timeout=PATIENCE_S)
-    sync.close()
-    asking.join(PATIENCE_S / 8)
-    assert not asking.is_alive() and len(errors) == 1
-
-
 def test_whoever_waits_for_workers_goes_on_as_soon_as_they_have_joined(operator, roster, make):
     joined = []
     roster.acts["join"] = joined.append
@@ -323,18 +289,6 @@ def test_workers_that_do_not_come_are_an_error_with_the_reason(operator, roster,
 
 
 # Its own end.
-
-
-def test_an_error_that_ends_the_synchronisation_is_reported(operator, roster, make, monkeypatch):
-    sync = make(is_started=False)
-    error = RuntimeError("told to fail")
-
-    def fail():
-        raise error
-
-    monkeypatch.setattr(sync, "_synchronise", fail)
-    sync.start()
-    assert roster.errors.get(timeout=PATIENCE_S) is error
 
 
 def test_closing_does_not_wait_for_an_operator_that_hangs(operator, make, monkeypatch):

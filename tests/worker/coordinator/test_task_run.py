@@ -169,15 +169,6 @@ def test_a_task_that_json_cannot_hold_is_named():
         run.start()
 
 
-@pytest.mark.parametrize("error", [TaskFailed("w", "t", {"message": "no"}), WorkerLost("gone")])
-@pytest.mark.parametrize("kind", ["collector", "learner"])
-def test_what_a_worker_fails_with_is_raised(kind, error):
-    run, _ = run_of(kind, Side(), error, error, error)
-    for call in (run.start, run.run, run.close):
-        with pytest.raises(type(error)):
-            call()
-
-
 def test_a_collector_is_asked_until_it_is_done():
     side = Side()
     first, second = rows("a", 3, eval_flag=False), rows("b", 1, eval_flag=False)
@@ -281,16 +272,6 @@ def test_a_learner_may_answer_one_by_one():
         get,
         ("done", "t", 1),
     ]
-
-
-def test_a_malformed_answer_is_an_error():
-    for reply in ({"batch_num": 1}, {"infos": [], "batch_num": 1, "batch_size": 2}):
-        run, _ = run_of("learner", Side(), reply)
-        with pytest.raises(KeyError):
-            run.run()
-    run, _ = run_of("collector", Side(), {"samples": {"size": 2}})
-    with pytest.raises(ValueError, match="not a chunk of samples"):
-        run.run()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=8))
