@@ -371,34 +371,6 @@ def test_a_coordinator_that_is_gone_is_told_and_what_was_drawn_stays(browser, se
     assert len(browser.find_elements("css selector", "#workers tr")) == 2
 
 
-# Texts whose contrast with what is behind them is below 4.5 (WCAG 2.1, AA), with that contrast.
-_LOW_CONTRAST = """
-const parse = (color) => color.match(/[0-9.]+/g).map(Number);
-const linear = (c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
-const light = (color) => {
-  const [r, g, b] = parse(color).slice(0, 3).map((c) => linear(c / 255));
-  return .2126 * r + .7152 * g + .0722 * b;
-};
-const back = (node) => {
-  for (; node; node = node.parentElement) {
-    const color = getComputedStyle(node).backgroundColor, parts = parse(color);
-    if (parts.length < 4 || parts[3] > 0) return color;
-  }
-  return "rgb(255, 255, 255)";
-};
-const low = [];
-for (const node of document.querySelectorAll("body *")) {
-  const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-  if (!own || !node.checkVisibility() || node.closest("script, noscript, title")) continue;
-  const style = getComputedStyle(node), color = node instanceof SVGElement ? style.fill : style.color;
-  const [a, b] = [light(color), light(back(node))].sort((x, y) => y - x);
-  const contrast = (a + .05) / (b + .05);
-  if (contrast < 4.5) low.push([node.textContent.slice(0, 40), contrast]);
-}
-return low;
-"""
-
-
 @pytest.mark.browser
 def test_the_page_of_a_real_training_shows_it_as_it_goes(browser, trainer):
     endless = {"policy__learn__learner__train_iterations": 10**9, "policy__other__commander__eval_interval": 0}
