@@ -18,10 +18,9 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ding.interaction.access import RunToken, client_context
-from ding.interaction.exception import MASTER_ERRORS, SLAVE_ERRORS
+from ding.interaction.exception import refusal_of
 from ding.interaction.http_client import DEFAULT_BODY_LIMIT, DEFAULT_REQUEST_TIMEOUT, Limits, retry, url_host
 
-_ERRORS = {"master": MASTER_ERRORS, "slave": SLAVE_ERRORS}
 # A task, a heartbeat, and a disconnection may be sent at the same time.
 _MOST_IDLE = 3
 _LEAST_TRY_S = 0.05  # what a try gets, however close the deadline is
@@ -147,7 +146,7 @@ class PeerClient:
         response = requests.Response()
         response.status_code, response.url, response.raw = reply.status_code, self.url, io.BytesIO(reply.content)
         error = requests.HTTPError(f"{self.url} answers {reply.status_code}", response=response)
-        raise _ERRORS[self._kind].from_any_error(error) from error
+        raise refusal_of(self._kind, error) from error
 
     def close(self) -> None:
         """End all requests, also those that wait for a reply or for another try. The client may be used again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import json
@@ -213,13 +214,13 @@ _ELSEWHERE = "203.0.113.1"
 
 def get_host_ip() -> str:
     """Return the address at which other machines reach this one, without sending anything; 127.0.0.1 if offline."""
-    source = _source_address(_ELSEWHERE)
-    if source is not None:
-        return str(source)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect((_ELSEWHERE, 9))
+        return str(probe.getsockname()[0])
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
-        return "127.0.0.1"
+        return LOCAL_HOST
 
 
 def split_http_address(address: str, default_port: int | None = None) -> tuple[str | None, int, bool, str]:
@@ -273,17 +274,6 @@ def is_wildcard(host: str) -> bool:
     """Return whether binding to `host` means all interfaces."""
     address = literal(host)
     return address is not None and address.is_unspecified
-
-
-def _source_address(destination: str) -> _Address | None:
-    """Return the address of this machine from which packets to `destination` are sent; None if there is no route."""
-    family = socket.AF_INET6 if ":" in destination else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((destination, 9))
-        except OSError:
-            return None
-        return literal(str(probe.getsockname()[0]).split("%")[0])
 
 
 def url_host(host: str) -> str:

@@ -28,7 +28,6 @@ from ding.interaction.base import (
 )
 from ding.interaction.exception import SlaveErrorCode
 from ding.interaction.http_client import (
-    DEFAULT_BODY_LIMIT,
     DEFAULT_CHANNEL,
     DEFAULT_REQUEST_RETRIES,
     DEFAULT_REQUEST_RETRY_WAITING,
@@ -64,7 +63,6 @@ class Role(ControllableService):
         routes: `(method, path, view)` of the app; a view returns the data of the reply.
         threads: functions by the names of the threads that run them; they return soon after the given event is set.
         on_shutdown: wakes the threads; called once, after the event is set, if the role was running.
-        body_limit: the largest body of a request in bytes.
     """
 
     def __init__(
@@ -79,7 +77,6 @@ class Role(ControllableService):
         channel: int | None,
         request_retries: int | None,
         request_retry_waiting: float | None,
-        body_limit: int | None,
         run_token: RunToken | None,
     ) -> None:
         import ding.interaction.client
@@ -94,7 +91,6 @@ class Role(ControllableService):
         self.__retry_waiting_s = number_or(
             DEFAULT_REQUEST_RETRY_WAITING, "request_retry_waiting", request_retry_waiting
         )
-        self.__body_limit = int(number_or(DEFAULT_BODY_LIMIT, "body_limit", body_limit))
         self.__token = run_token
         self.__self_token = random_token()
         self.__pages: dict[str, Page] = {}
@@ -141,7 +137,7 @@ class Role(ControllableService):
             tls = server_context(self.__host, token)
             own = [("GET", "/ping", self.__answer_ping), ("DELETE", "/shutdown", self.__answer_shutdown)]
             app = new_app([*own, *self.__routes], self.__pages, self.__closing)
-            gate = Gate(self.__host, token, self.__pages, self.__body_limit)
+            gate = Gate(self.__host, token, self.__pages)
             self.__server = HttpServer(self.__host, self.__port, app, gate, name=self.__kind, tls=tls)
             self.__port = self.__server.port
             self.__state = _State.RUNNING

@@ -31,6 +31,7 @@ from werkzeug.exceptions import HTTPException
 from ding.interaction.access import RunToken, is_own_name, listed_hosts
 from ding.interaction.base import Page, ResponsibleException, envelope, success_response
 from ding.interaction.exception import SlaveErrorCode
+from ding.interaction.http_client import DEFAULT_BODY_LIMIT
 
 # The most connections of clients that have not shown the token; the oldest gives way to a new one.
 _MOST_STRANGERS = 256
@@ -94,11 +95,10 @@ class Gate:
         host: the host at which the server listens.
         token: the token of the run, if it has one.
         pages: the pages by path.
-        body_limit: the largest body in bytes.
     """
 
-    def __init__(self, host: str, token: RunToken | None, pages: Mapping[str, Page], body_limit: int) -> None:
-        self._host, self._token, self._pages, self.body_limit = host, token, pages, body_limit
+    def __init__(self, host: str, token: RunToken | None, pages: Mapping[str, Page]) -> None:
+        self._host, self._token, self._pages = host, token, pages
         self.is_locked = token is not None and token.guards_pages  # whether strangers get 401 and nothing else
         self._listed = listed_hosts()
         self._last_name: str | None = None  # the last `Host` that was accepted: clients send the same one each time
@@ -123,8 +123,8 @@ class Gate:
         if content_type.partition(";")[0].strip().lower() != "application/json":
             return _refusal(415, "The body must be application/json.")
         length = headers.get("Content-Length", "0")
-        if length.isdigit() and int(length) > self.body_limit:
-            return _refusal(413, f"Request Entity Too Large: the limit is {self.body_limit} bytes.")
+        if length.isdigit() and int(length) > DEFAULT_BODY_LIMIT:
+            return _refusal(413, f"Request Entity Too Large: the limit is {DEFAULT_BODY_LIMIT} bytes.")
         return None
 
 
@@ -276,10 +276,7 @@ def new_app(
 
     def reply_of(error: Exception) -> Any:
         if isinstance(error, ResponsibleException):
-            try:
-                return error.get_response()
-            except Exception as unsendable:  # its data may have no JSON form
-                return _as_response(_failed(unsendable))
+            return error.get_response()
         if isinstance(error, HTTPException):
             return _as_response(_refusal(error.code or 500, str(error)))
         return _as_response(_failed(error))
@@ -377,7 +374,7 @@ class HttpServer:
             gate=self._gate,
             ssl_options=self._tls,
             max_header_size=_HEAD_LIMIT,
-            max_body_size=self._gate.body_limit,
+            max_body_size=DEFAULT_BODY_LIMIT,
             body_timeout=_BODY_S,
             idle_connection_timeout=_IDLE_S,
         )

@@ -141,7 +141,6 @@ class Slave(Role):
         request_retries: how often a request of the slave to itself is retried after a transport error (5 by default).
         request_retry_waiting: seconds between tries (1.0 by default).
         channel: the channel (0 by default), which must be that of its masters.
-        body_limit: the largest body of a request in bytes (64 MiB by default).
         run_token: the token of the run, which masters must send; None for the token of the environment, if any.
 
     Example:
@@ -164,7 +163,6 @@ class Slave(Role):
         request_retry_waiting: float | None = None,
         channel: int | None = None,
         *,
-        body_limit: int | None = None,
         run_token: RunToken | None = None,
     ) -> None:
         self.__span_s = number_or(DEFAULT_HEARTBEAT_SPAN, "heartbeat_span", heartbeat_span, MIN_HEARTBEAT_SPAN)
@@ -187,7 +185,6 @@ class Slave(Role):
             channel=channel,
             request_retries=request_retries,
             request_retry_waiting=request_retry_waiting,
-            body_limit=body_limit,
             run_token=run_token,
         )
 

@@ -156,6 +156,12 @@ class Side:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
 
+    def may_ask_collector(self, task_id: str, buffer_id: str) -> bool:
+        return True
+
+    def deal_with_collector_answer(self, task_id: str, buffer_id: str) -> None:
+        """There is no limit."""
+
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
         self._count(samples=self.buffers.push(buffer_id, data))
 
@@ -349,7 +355,7 @@ class Run:
         for number, client in enumerate(clients):
             info = {"task_id": f"{kind}{number}", "buffer_id": "buffer", **task(number)}
             worker = Worker(kind, f"{kind}{number}", client, {})
-            run: Any = TaskRun(worker, info, self.side, 60.0, self._ending.is_set)  # type: ignore[arg-type]
+            run: Any = TaskRun(worker, info, self.side, 60.0, self._ending.is_set)
             run.start()
             self._threads.append(threading.Thread(target=run.run, daemon=True))
             self._threads[-1].start()

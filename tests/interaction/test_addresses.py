@@ -2,12 +2,11 @@ import socket
 import threading
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.interaction import http_client
 from ding.interaction.base import get_host_ip, split_http_address
-from ding.interaction.http_client import is_loopback, is_wildcard, literal, resolve, url_host
+from ding.interaction.http_client import is_loopback, is_wildcard, url_host
 
 
 def test_the_address_of_this_machine_reaches_a_server_on_it():
@@ -67,12 +66,6 @@ NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?(\.[a-z]{2,5})?", fullmat
 PATHS = st.from_regex(r"(/[a-zA-Z0-9_.-]{1,8}){0,3}", fullmatch=True)
 
 
-@settings(max_examples=30)
-@given(host=NAMES, port=st.integers(0, 65535), https=st.booleans(), path=PATHS)
-def test_what_was_put_together_is_split_again(host, port, https, path):
-    assert split_http_address(f"{'https' if https else 'http'}://{host}:{port}{path}") == (host, port, https, path)
-
-
 @pytest.mark.parametrize(
     ("host", "loopback", "wildcard"),
     [
@@ -91,15 +84,6 @@ def test_kinds_of_hosts_are_told_apart(host, loopback, wildcard):
     if host:
         assert is_loopback(host) is loopback
     assert is_wildcard(host) is wildcard
-
-
-def test_literals_are_no_names():
-    assert str(literal("[::ffff:1.2.3.4]")) == "1.2.3.4" and str(literal("::1")) == "::1"
-    assert literal("localhost") is None and literal("") is None
-
-
-def test_a_host_without_meaning_has_no_addresses():
-    assert resolve("unknown.invalid") == resolve("a" * 100) == resolve("\udcff") == []
 
 
 def test_ipv6_stands_in_brackets_in_urls():

@@ -1,12 +1,11 @@
 import json
+from functools import partial
 
 import pytest
 import requests
 
 from ding.interaction import exception
 from ding.interaction.exception import (
-    MASTER_ERRORS,
-    SLAVE_ERRORS,
     MasterErrorCode,
     MasterResponseException,
     ResponseException,
@@ -18,6 +17,7 @@ from ding.interaction.exception import (
     get_master_exception_class_by_error_code,
     get_slave_exception_by_error,
     get_slave_exception_class_by_error_code,
+    refusal_of,
 )
 
 SIDES = pytest.mark.parametrize(
@@ -25,11 +25,11 @@ SIDES = pytest.mark.parametrize(
     [
         (
             MasterErrorCode, MasterResponseException, get_master_exception_class_by_error_code,
-            get_master_exception_by_error, MASTER_ERRORS.from_any_error,
+            get_master_exception_by_error, partial(refusal_of, "master"),
         ),
         (
             SlaveErrorCode, SlaveResponseException, get_slave_exception_class_by_error_code,
-            get_slave_exception_by_error, SLAVE_ERRORS.from_any_error,
+            get_slave_exception_by_error, partial(refusal_of, "slave"),
         ),
     ],
     ids=["master", "slave"],

@@ -9,8 +9,7 @@ import threading
 import pytest
 import requests
 
-from ding.interaction.exception import SlaveMasterTokenInvalid, SlaveResponseException, SlaveSystemShuttingDown
-from ding.interaction.master import connection as connection_module
+from ding.interaction.exception import SlaveResponseException, SlaveSystemShuttingDown
 from ding.interaction.master.task import TaskResultType, TaskStatus
 from tests.interaction.fakes import (
     DEADLINE_S,
@@ -224,38 +223,6 @@ def test_a_slave_whose_master_is_gone_drops_its_results_and_takes_the_next_one()
                 assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}
 
 
-def test_a_hook_of_a_slave_that_fails_on_a_loss_does_not_end_its_thread(caplog):
-    class Weak(Adder):
-        def _lost_connection(self, master_address, err):
-            super()._lost_connection(master_address, err)
-            raise RuntimeError("in the hook")
-
-    with pair(Weak(heartbeat_span=0.2)) as (_, slave, connection):
-        for _ in range(2):
-            slave.lost.clear()
-            lose(connection)
-            assert slave.lost.wait(DEADLINE_S)
-            connection.connect()
-    assert caplog.text.count("RuntimeError: in the hook") == 2
-
-
-def test_a_hook_of_the_master_that_fails_on_a_loss_is_logged(caplog):
-    reported = threading.Event()
-
-    class Weak(Watcher):
-        def _lost_connection(self, name, reason):
-            raise RuntimeError("in the hook")
-
-    with pair(master=Weak()) as (_, _, connection):
-        connection.watch(lambda reason: reported.set())
-        lose(connection)
-        assert reported.wait(DEADLINE_S)
-        connection.disconnect()
-        connection.connect()
-        assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}
-    assert "RuntimeError: in the hook" in caplog.text
-
-
 def test_a_result_that_is_too_large_fails_its_task(monkeypatch):
     monkeypatch.setattr("ding.interaction.slave.DEFAULT_BODY_LIMIT", 5000)
 
@@ -285,17 +252,6 @@ def test_a_slave_that_is_closed_while_it_runs_a_task_reports_that():
             connection.disconnect()
 
 
-def test_a_task_that_ends_while_its_slave_is_closed_still_reports_its_result():
-    class Closing(Adder):
-        def _process_task(self, task):
-            self.shutdown()
-            return super()._process_task(task)
-
-    with pair(Closing()) as (_, slave, connection):
-        assert connection.run(ADD, DEADLINE_S)[1] == {"sum": 5}
-        slave.close()
-
-
 def test_a_slave_that_shuts_down_is_lost_when_that_is_noticed(monkeypatch):
     with pair(Gated()) as (_, slave, connection):
         running = connection.new_task(ADD).start()
@@ -311,38 +267,10 @@ def test_a_slave_that_shuts_down_is_lost_when_that_is_noticed(monkeypatch):
         slave.go.set()
 
 
-def test_a_slave_that_forgot_its_master_is_lost_when_that_is_noticed():
-    with pair() as (master, slave, connection):
-        desk(slave).end(desk(slave).session)
-        task = connection.new_task(ADD)
-        with pytest.raises(SlaveMasterTokenInvalid):
-            task.start()
-        assert task.status is TaskStatus.START_FAILED and not connection.is_connected
-        assert master.lost.wait(DEADLINE_S) and "does not know the master any more" in master.losses[0][1]
-        with connection:
-            assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}
-
-
 def test_an_idle_slave_that_forgot_its_master_is_lost_at_the_next_heartbeat():
     with pair(Adder(heartbeat_span=0.2)) as (master, slave, _):
         desk(slave).end(desk(slave).session)
         assert master.lost.wait(DEADLINE_S) and "does not know the master any more" in master.losses[0][1]
-
-
-def test_a_master_that_was_itself_stopped_does_not_blame_its_slaves(monkeypatch):
-    with pair() as (master, _, connection):
-        real = connection_module.time.monotonic
-
-        class Clock:
-            @staticmethod
-            def monotonic():
-                return real() + 100.0
-
-        monkeypatch.setattr(connection_module, "time", Clock)
-        connection.check(late_s=100.0)
-        assert connection.is_connected and not master.losses
-        connection.check(late_s=-100.0)
-        assert master.lost.wait(DEADLINE_S)
 
 
 def test_a_reply_of_something_else_on_the_way_is_an_exception_with_its_status():
@@ -422,75 +350,9 @@ def test_a_forked_child_neither_ends_the_server_nor_keeps_its_port():
             assert process.exitcode == 0
 
 
-def test_a_with_block_that_fails_tells_its_own_error_also_where_disconnecting_fails(caplog):
-    with through() as (_, _, connection, proxy):
-        proxy.rule("/disconnect", "reply", times=4)
-        with pytest.raises(KeyError, match="inside"), connection:
-            raise KeyError("inside")
-        assert "could not be disconnected" in caplog.text and not connection.is_connected
-        with pytest.raises(requests.ConnectionError), connection:
-            assert connection.is_connected
-
-
 def test_a_with_block_whose_slave_was_lost_ends_quietly():
     with pair() as (_, _, connection):
         connection.disconnect()
         with connection:
             lose(connection)
         assert not connection.is_connected
-
-
-def test_a_slave_that_is_let_go_need_not_hear_of_it():
-    class Unsure(Watcher):
-        def _after_connect(self, *reply):
-            raise RuntimeError("on second thoughts")
-
-    with through(master=Unsure()) as (_, slave, connection, proxy):
-        proxy.rule("/disconnect", "lose")
-        with pytest.raises(RuntimeError, match="on second thoughts"):
-            connection.connect()
-        assert slave.lost.wait(DEADLINE_S)
-
-
-def test_losing_a_connection_that_was_replaced_changes_nothing():
-    with pair() as (master, _, connection):
-        old = connection._session
-        connection.disconnect()
-        connection.connect()
-        connection.lose(old, "for a test")
-        assert connection.is_connected and not master.losses
-
-
-def test_a_master_that_is_closed_while_it_connects_ends_the_attempt():
-    class Leaving(Adder):
-        def _before_connection(self, data):
-            threading.Thread(target=master.close).start()
-
-    with Leaving() as slave, Watcher() as master:
-        connection = master.new_connection("conn", "127.0.0.1", slave.port)
-        with pytest.raises((RuntimeError, requests.ConnectionError)):
-            connection.connect()
-            connection.connect()
-        assert not connection.is_connected
-
-
-def test_closing_a_master_ends_a_connect_that_waits_for_another_try():
-    with Watcher(request_retries=1000, request_retry_waiting=DEADLINE_S) as master, Proxy(free_port()) as proxy:
-        proxy.rule("", "lose")
-        asked = threading.Event()
-        proxy.serve = lambda client, serve=proxy.serve: (serve(client), asked.set())
-        errors = []
-        connection = master.new_connection("conn", "127.0.0.1", proxy.port)
-
-        def connect():
-            try:
-                connection.connect()
-            except requests.ConnectionError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=connect)
-        thread.start()
-        assert asked.wait(DEADLINE_S)
-        master.close()
-        thread.join(DEADLINE_S / 2)
-        assert not thread.is_alive() and len(errors) == 1

@@ -160,31 +160,6 @@ def test_a_request_without_a_timeout_of_its_own_has_the_default_one(server, monk
     assert timeouts == [(5.0, 30.0), (2.0, 3.0)]
 
 
-def test_one_try_is_one_try():
-    with Proxy(free_port()) as proxy:
-        proxy.rule("", "lose")
-        engine = HttpEngine("127.0.0.1", proxy.port)
-        with pytest.raises(requests.ConnectionError):
-            engine.request("GET", "x", once=True)
-        assert len(proxy.requests) == 1
-        engine.close()
-
-
-def test_an_address_that_is_none_is_not_tried_again():
-    with pytest.raises(requests.exceptions.InvalidURL):
-        HttpEngine("bad host", 80).request("GET", "x", retries=5, retry_waiting=20)
-
-
-def test_requests_share_one_connection(server):
-    engine = server.engine()
-    for _ in range(5):
-        engine.request("GET", "x")
-    assert len({seen[4] for seen in server.seen}) == 1
-    engine.close()
-    engine.request("GET", "x")
-    assert len({seen[4] for seen in server.seen}) == 2
-
-
 def test_proxies_and_passwords_of_the_environment_are_left_alone(server, monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

@@ -165,63 +165,71 @@ def failure_for(reason: str, kind: str) -> dict[str, Any]:
     return {"message": reason, "exception": kind, "traceback": ""}
 
 
-class ErrorTable:
-    """The exceptions for the replies of one kind of server.
+def _classes(prefix: str, codes: type[Code], general: type[ResponseException]) -> dict[int, type[ResponseException]]:
+    """Return the exception class of each code, named by `prefix` and the words of the code's name."""
+    names = {code: prefix + "".join(word.capitalize() for word in code.name.split("_")) for code in codes}
+    return {
+        code: type(name, (general,), {"__doc__": code.__doc__, "__module__": __name__}) for code, name in names.items()
+    }
 
-    Args:
-        prefix: the beginning of the names of the exceptions, which the words of the code's name follow.
-        codes: the codes of the server.
-        general: the base class of the exceptions.
 
-    Attributes:
-        classes: the exception classes by their names.
+_MASTER_CLASSES = _classes("Master", MasterErrorCode, MasterResponseException)
+_SLAVE_CLASSES = _classes("Slave", SlaveErrorCode, SlaveResponseException)
+
+
+def get_master_exception_class_by_error_code(code: int) -> type[ResponseException]:
+    """Return the exception class of a code.
+
+    Raises:
+        KeyError: a master does not send the code.
     """
-
-    def __init__(self, prefix: str, codes: type[Code], general: type[ResponseException]) -> None:
-        self._general = general
-        self._by_code: dict[int, type[ResponseException]] = {}
-        for code in codes:
-            name = prefix + "".join(word.capitalize() for word in code.name.split("_"))
-            self._by_code[code] = type(name, (general,), {"__doc__": code.__doc__, "__module__": __name__})
-        self.classes = {cls.__name__: cls for cls in self._by_code.values()}
-
-    def class_of(self, code: int) -> type[ResponseException]:
-        """Return the exception class for a code.
-
-        Raises:
-            KeyError: this kind of server does not send the code.
-        """
-        return self._by_code[code]
-
-    def from_error(self, error: requests.HTTPError) -> ResponseException:
-        """Return the exception for a status error with a code of this kind of server.
-
-        Raises:
-            KeyError: this kind of server does not send the code.
-            ValueError: the reply is not JSON.
-        """
-        return self._by_code[ResponseException(error).code](error)
-
-    def from_any_error(self, error: requests.HTTPError) -> ResponseException:
-        """Return the exception for any status error; it has the general class if no code applies.
-
-        The reply may come from another program, such as a proxy, which knows no such codes.
-        """
-        try:
-            values = get_values_from_response(error.response)
-            return self._by_code.get(values[2], self._general)(error, values)
-        except (ValueError, KeyError, TypeError):
-            status = error.response.status_code
-            message = f"{status} {error.response.reason}: the reply does not come from a master or slave"
-            return self._general(error, (status, False, CommonErrorCode.COMMON_FAILURE, message, {}))
+    return _MASTER_CLASSES[code]
 
 
-MASTER_ERRORS = ErrorTable("Master", MasterErrorCode, MasterResponseException)
-SLAVE_ERRORS = ErrorTable("Slave", SlaveErrorCode, SlaveResponseException)
-get_master_exception_class_by_error_code = MASTER_ERRORS.class_of
-get_master_exception_by_error = MASTER_ERRORS.from_error
-get_slave_exception_class_by_error_code = SLAVE_ERRORS.class_of
-get_slave_exception_by_error = SLAVE_ERRORS.from_error
+def get_slave_exception_class_by_error_code(code: int) -> type[ResponseException]:
+    """Return the exception class of a code.
+
+    Raises:
+        KeyError: a slave does not send the code.
+    """
+    return _SLAVE_CLASSES[code]
+
+
+def get_master_exception_by_error(error: requests.HTTPError) -> ResponseException:
+    """Return the exception for a status error of a master.
+
+    Raises:
+        KeyError: a master does not send the code in the reply.
+        ValueError: the reply is not JSON.
+    """
+    return _MASTER_CLASSES[ResponseException(error).code](error)
+
+
+def get_slave_exception_by_error(error: requests.HTTPError) -> ResponseException:
+    """Return the exception for a status error of a slave.
+
+    Raises:
+        KeyError: a slave does not send the code in the reply.
+        ValueError: the reply is not JSON.
+    """
+    return _SLAVE_CLASSES[ResponseException(error).code](error)
+
+
+def refusal_of(kind: str, error: requests.HTTPError) -> ResponseException:
+    """Return the exception for any status error of a `kind` ('master' or 'slave'); the general one without a code.
+
+    The reply may come from another program, such as a proxy, which knows no such codes.
+    """
+    general: type[ResponseException] = MasterResponseException if kind == "master" else SlaveResponseException
+    classes = _MASTER_CLASSES if kind == "master" else _SLAVE_CLASSES
+    try:
+        values = get_values_from_response(error.response)
+        return classes.get(values[2], general)(error, values)
+    except (ValueError, KeyError, TypeError):
+        status = error.response.status_code
+        message = f"{status} {error.response.reason}: the reply does not come from a master or slave"
+        return general(error, (status, False, CommonErrorCode.COMMON_FAILURE, message, {}))
+
 
 __all__ = [
     "ConnectionRefuse",
@@ -236,8 +244,9 @@ __all__ = [
     "get_master_exception_by_error",
     "get_slave_exception_by_error",
 ]
-__all__ += [*MASTER_ERRORS.classes, *SLAVE_ERRORS.classes]
-globals().update(MASTER_ERRORS.classes, **SLAVE_ERRORS.classes)
+for _class in (*_MASTER_CLASSES.values(), *_SLAVE_CLASSES.values()):
+    globals()[_class.__name__] = _class
+    __all__.append(_class.__name__)
 
 if TYPE_CHECKING:
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _Request = Literal["connect", "disconnect", "new_task"]
 _log = logging.getLogger("ding.interaction")
 _DISCONNECT_RETRIES = 1
-_TAKE_BACK_TIMEOUT_S = (1.0, 1.0)
 _KINDS = {"completed": TaskResultType.COMPLETED, "failed": TaskResultType.FAILED}
 
 
@@ -115,7 +114,8 @@ class SlaveConnection(ControllableContext):
             SlaveResponseException: the slave refuses.
         """
         with self._turn:
-            self._check_master()
+            if not self._is_running():
+                raise RuntimeError("the master does not run: start it first")
             if self._names.setdefault(self._name, self) is not self:
                 raise KeyError(self._name)
             session = _Session()
@@ -132,12 +132,7 @@ class SlaveConnection(ControllableContext):
             self._end(self._session, "it was connected anew")
             self._names[self._name] = self
             self._session = self._last_session = session
-            try:
-                self._check_master()  # it may have been closed meanwhile
-                return self._after("connect", reply)
-            except BaseException:
-                self._take_back(session)
-                raise
+            return self._after("connect", reply)
 
     def start(self) -> Any:
         """Connect; see `connect`."""
@@ -184,14 +179,8 @@ class SlaveConnection(ControllableContext):
         return self.disconnect()
 
     def __exit__(self, *exc_info: Any) -> None:
-        if not self.is_connected:
-            return
-        try:
+        if self.is_connected:
             self.disconnect()
-        except Exception:
-            if exc_info[0] is None:
-                raise
-            _log.warning("%r could not be disconnected", self, exc_info=True)  # the first error is raised
 
     def new_task(self, data: Any = None) -> Task:
         """Return a task for the slave, not started yet; `data` is a JSON object, or None for an empty one."""
@@ -221,16 +210,11 @@ class SlaveConnection(ControllableContext):
         if self._session is None and self._last_session is not None:
             on_lost(self._last_session.loss)
 
-    def check(self, late_s: float) -> None:
-        """Lose a slave without a sign of life for too long; ask one for it that may miss one.
-
-        Args:
-            late_s: for how long the master itself was stopped, which does not count.
-        """
+    def check(self) -> None:
+        """Lose a slave without a sign of life for too long; ask one for it that may miss one."""
         session = self._session
         if session is None:
             return
-        session.last_seen += late_s
         silence_s = time.monotonic() - session.last_seen
         if silence_s > self._tolerance_s:
             self.lose(session, f"there was no sign of life for {self._tolerance_s:g} s")
@@ -247,12 +231,9 @@ class SlaveConnection(ControllableContext):
         threading.Thread(target=self._report_loss, args=(reason,), name="master_lost", daemon=True).start()
 
     def _report_loss(self, reason: str) -> None:
-        try:
-            self._master._lost_connection(self._name, reason)
-        except BaseException:  # the other one is called in any case
-            _log.exception("_lost_connection has failed")
         if self._on_lost is not None:
             self._on_lost(reason)
+        self._master._lost_connection(self._name, reason)
 
     def _launch(self, task: Task) -> None:
         """Start a task whose result another thread waits for."""
@@ -361,10 +342,6 @@ class SlaveConnection(ControllableContext):
 
             raise requests.ConnectionError(f"{self!r} was lost: {session.loss}")
 
-    def _check_master(self) -> None:
-        if not self._is_running():
-            raise RuntimeError("the master does not run: start it first")
-
     def _before(self, request: _Request, *data: Any) -> Any:
         """Return the data to send with a request, `{}` if the hook of the master returns None."""
         found = getattr(self._master, f"_before_{request}")(*data)
@@ -393,15 +370,6 @@ class SlaveConnection(ControllableContext):
             session.loss = reason
             session.ended.set()
             return True
-
-    def _take_back(self, session: _Session) -> None:
-        """End a session that the slave has accepted, but not the master or its hook."""
-        self._end(session, "it was taken back")
-        try:
-            headers = {"Token": session.token}
-            self._client.request("DELETE", "/disconnect", {"data": {}}, headers, _TAKE_BACK_TIMEOUT_S, most_retries=0)
-        except Exception as error:  # the slave notices by itself that its master is gone
-            _log.info("%r was not reached to be disconnected: %s", self, error)
 
     def __repr__(self) -> str:
         return f"<SlaveConnection {self._name!r} to {self._client.url}{', connected' if self.is_connected else ''}>"

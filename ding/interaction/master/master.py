@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from ding.interaction.http_client import (
     MIN_HEARTBEAT_TOLERANCE,
     get_host_ip,
     is_wildcard,
-    split_http_address,
     url_host,
 )
 from ding.interaction.master.connection import SlaveConnection
@@ -45,11 +43,10 @@ class Master(Role):
         channel: the channel (0 by default), which must be that of its slaves.
         my_address: the URL of the master, which is told to slaves. By default it has the port and the host, or the
             address of this machine if the host means all interfaces.
-        body_limit: the largest body of a request in bytes (64 MiB by default).
         run_token: the token of the run, which the master sends; None for the token of the environment, if any.
 
     Raises:
-        ValueError: an argument is out of range, or `my_address` is not a URL.
+        ValueError: an argument is out of range.
 
     See `ding.interaction.Slave` for an example.
     """
@@ -65,7 +62,6 @@ class Master(Role):
         channel: int | None = None,
         my_address: str | None = None,
         *,
-        body_limit: int | None = None,
         run_token: RunToken | None = None,
     ) -> None:
         self.__tolerance_s = number_or(
@@ -74,10 +70,6 @@ class Master(Role):
         self.__check_span_s = number_or(
             DEFAULT_HEARTBEAT_CHECK_SPAN, "heartbeat_check_span", heartbeat_check_span, MIN_HEARTBEAT_CHECK_SPAN
         )
-        if my_address is not None and split_http_address(my_address)[0] is None:
-            raise ValueError(
-                f"my_address = {my_address!r} is not allowed; it must be http://host[:port] or https://..."
-            )
         self.__given_address = my_address
         self.__connections: dict[str, SlaveConnection] = {}  # also those that are being connected
         super().__init__(
@@ -90,7 +82,6 @@ class Master(Role):
             channel=channel,
             request_retries=request_retries,
             request_retry_waiting=request_retry_waiting,
-            body_limit=body_limit,
             run_token=run_token,
         )
 
@@ -136,14 +127,9 @@ class Master(Role):
 
     def __watch(self, closing: threading.Event) -> None:
         """Look for lost slaves until the master is closed."""
-        checked = time.monotonic()
         while not closing.wait(self.__check_span_s):
-            now = time.monotonic()
-            late_s = now - checked - self.__check_span_s
-            checked = now
             for connection in list(self.__connections.values()):
-                # If the master itself was stopped, it received nothing in this time.
-                connection.check(late_s if late_s > self.__tolerance_s / 2 else 0.0)
+                connection.check()
 
     def __drop_all(self) -> None:
         for connection in list(self.__connections.values()):

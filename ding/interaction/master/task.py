@@ -52,7 +52,6 @@ class Task:
         self._is_lost = False
         self._is_over = False  # set after the callbacks
         self._callbacks: dict[TaskResultType, list[Callback]] = {kind: [] for kind in TaskResultType}
-        self._errors: list[BaseException] = []
 
     @property
     def task(self) -> Any:
@@ -77,11 +76,6 @@ class Task:
     def is_lost(self) -> bool:
         """Whether the task failed because the connection ended; whether the slave has run it is then unknown."""
         return self._is_lost
-
-    @property
-    def errors(self) -> tuple[BaseException, ...]:
-        """The exceptions that callbacks raised; they are also logged."""
-        return tuple(self._errors)
 
     def start(self) -> Task:
         """Send the task, and return when the slave has accepted it.
@@ -139,8 +133,7 @@ class Task:
         for callback in tuple(self._callbacks[kind]):
             try:
                 callback(self._data, result)
-            except BaseException as error:  # the task must end and the thread continue
-                self._errors.append(error)
+            except BaseException:  # the task must end and the thread continue
                 logging.getLogger("ding.interaction").exception("a callback of a task has failed")
         with self._changed:
             self._is_over = True

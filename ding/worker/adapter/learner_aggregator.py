@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import queue
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -49,7 +48,7 @@ GRACE_S = 1.0
 
 
 class LearnerHandle:
-    """A connected learner with a thread that sends its messages in order.
+    """A connected learner, to which messages are sent in threads, one after the other.
 
     Attributes:
         is_lost: whether it is disconnected.
@@ -59,39 +58,30 @@ class LearnerHandle:
         self.name = name
         self.is_lost = False
         self._client = client
-        self._lock = threading.Lock()
-        self._calls: queue.SimpleQueue[tuple[Task, float, Future[dict[str, Any]]] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=f"aggregator_{name}", daemon=True).start()
+        self._turn = threading.Lock()
 
     def run(self, task: Task, timeout_s: float) -> Future[dict[str, Any]]:
         """Have the learner run `task`; see `WorkerClient.run`. One that does not answer in time counts as lost."""
         future: Future[dict[str, Any]] = Future()
-        with self._lock:
-            if self.is_lost:
-                future.set_exception(WorkerLost(f"the learner {self.name} is disconnected"))
-            else:
-                self._calls.put((task, timeout_s, future))
+        args = (task, timeout_s, future)
+        threading.Thread(target=self._run, args=args, name=f"aggregator_{self.name}", daemon=True).start()
         return future
 
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            task, timeout_s, future = call
-            try:
-                result = self._client.run(task, timeout_s)
-            except BaseException as e:  # passed on to the waiting caller
-                if isinstance(e, WorkerLost):
-                    self.close()
-                future.set_exception(e)
-            else:
-                future.set_result(result)
+    def _run(self, task: Task, timeout_s: float, future: Future[dict[str, Any]]) -> None:
+        try:
+            with self._turn:
+                if self.is_lost:
+                    raise WorkerLost(f"the learner {self.name} is disconnected")
+                future.set_result(self._client.run(task, timeout_s))
+        except BaseException as e:  # passed on to the waiting caller
+            if isinstance(e, WorkerLost):
+                self.close()
+            future.set_exception(e)
 
     def close(self) -> None:
         """Disconnect; running and waiting messages end with `WorkerLost`. Further calls do nothing."""
-        with self._lock:
-            is_lost, self.is_lost = self.is_lost, True
-            if not is_lost:
-                self._calls.put(None)
-        if not is_lost:
+        if not self.is_lost:
+            self.is_lost = True
             self._client.close()
 
 
@@ -105,18 +95,15 @@ class LearnerGroup:
 
     def __init__(self, connector: Connector, logger: Any) -> None:
         self._connector, self._logger = connector, logger
-        self._handles: dict[str, tuple[int, LearnerHandle]] = {}
-        self._numbers = itertools.count()
+        self._handles: dict[str, LearnerHandle | None] = {}  # None for one that is being connected
         self._lock = threading.Lock()
         self._is_closed = False
 
     @property
     def handles(self) -> list[LearnerHandle]:
-        """The connected learners in the order of the requests to join."""
+        """The connected learners in the order of the first requests to join."""
         with self._lock:
-            return [
-                handle for _, handle in sorted(self._handles.values(), key=lambda entry: entry[0]) if not handle.is_lost
-            ]
+            return [handle for handle in self._handles.values() if handle is not None and not handle.is_lost]
 
     def join_all(self, addresses: Sequence[Address], timeout_s: float) -> None:
         """Connect learners concurrently.
@@ -124,11 +111,10 @@ class LearnerGroup:
         Raises:
             ConnectionError: some learners cannot be reached in time; the message names all of them.
         """
-        numbers = [next(self._numbers) for _ in addresses]
-        attempts = {
-            str(address[0]): partial(self._join, number, *address, timeout_s)
-            for number, address in zip(numbers, addresses, strict=True)
-        }
+        with self._lock:
+            for name, _, _ in addresses:
+                self._handles.setdefault(str(name), None)
+        attempts = {str(address[0]): partial(self.join, *address, timeout_s) for address in addresses}
         connect_all(attempts, timeout_s)
 
     def join(self, name: str, host: str, port: int, timeout_s: float) -> None:
@@ -137,40 +123,28 @@ class LearnerGroup:
         Raises:
             WorkerLost, TaskFailed: see `connect`.
         """
-        self._join(next(self._numbers), name, host, port, timeout_s)
-
-    def _join(self, number: int, name: str, host: str, port: int, timeout_s: float) -> None:
         client, resource = connect(self._connector, str(name), host, int(port), timeout_s)
         handle = LearnerHandle(str(name), client)
         with self._lock:
-            if not self._is_closed:
-                _, before = self._handles.get(handle.name, (0, None))
-                self._handles[handle.name] = (number, handle)
-        if self._is_closed:
-            before = handle
-        if before is not None:
-            before.close()
+            replaced = handle if self._is_closed else self._handles.get(handle.name)
+            self._handles[handle.name] = handle
+        if replaced is not None:
+            replaced.close()
         self._logger.info("the learner %s at %s:%s is connected: %s", name, host, port, resource)
 
     def leave(self, name: str) -> None:
         """Disconnect a learner, if connected."""
         with self._lock:
-            _, handle = self._handles.pop(name, (0, None))
+            handle = self._handles.pop(name, None)
         if handle is not None:
             handle.close()
             self._logger.info("the learner %s has left", name)
-
-    def missing(self, names: Sequence[str]) -> list[str]:
-        """Return the `names` that are not connected."""
-        connected = {handle.name for handle in self.handles}
-        return [name for name in names if name not in connected]
 
     def close(self) -> None:
         """Disconnect all learners; call it after closing the connector. Further calls do nothing."""
         with self._lock:
             self._is_closed = True
-            handles = [handle for _, handle in self._handles.values()]
-        for handle in handles:
+        for handle in self.handles:
             handle.close()
 
 
@@ -191,30 +165,28 @@ def ask_all(
     left = wait(futures, timeout_s, "ALL_COMPLETED" if to_the_end else FIRST_EXCEPTION).not_done
     if left:
         wait(left, GRACE_S)
-    failures: list[tuple[str, BaseException]] = []
-    late: list[tuple[str, BaseException]] = []
-    for (handle, task), future in zip(calls, futures, strict=True):
-        error = future.exception() if future.done() else None
-        if error is not None:
-            failures.append((handle.name, error))
-        elif not future.done():
-            reason = f"the learner {handle.name} has not answered the task {task['name']} within {timeout_s:g} s"
-            late.append((handle.name, WorkerLost(reason)))
-    if failures or late:
-        raise _failure(failures or late, message)
-    return [future.result() for future in futures]
-
-
-def _failure(failures: Sequence[tuple[str, BaseException]], message: str | None) -> TaskFail:
-    name, error = failures[0]
-    details = error.result if isinstance(error, TaskFailed) else {}
-    message = message or f"the learner {name}: {details.get('message') or error}"
-    result = {
-        "message": message,
-        "exception": details.get("exception") or type(error).__name__,
-        "traceback": "\n".join(str(error) for _, error in failures),
+    errors = {
+        handle.name: future.exception() if future.done() else None
+        for (handle, _), future in zip(calls, futures, strict=True)
     }
-    return TaskFail(result=result, message=message)
+    failures = {name: error for name, error in errors.items() if error is not None}
+    if not failures:
+        late = [(handle.name, task["name"]) for (handle, task), f in zip(calls, futures, strict=True) if not f.done()]
+        failures = {
+            name: WorkerLost(f"the learner {name} has not answered the task {task_name} within {timeout_s:g} s")
+            for name, task_name in late
+        }
+    if failures:
+        name, error = next(iter(failures.items()))
+        details = error.result if isinstance(error, TaskFailed) else {}
+        message = message or f"the learner {name}: {details.get('message') or error}"
+        result = {
+            "message": message,
+            "exception": details.get("exception") or type(error).__name__,
+            "traceback": "\n".join(map(str, failures.values())),
+        }
+        raise TaskFail(result=result, message=message)
+    return [future.result() for future in futures]
 
 
 # Keys whose values are equal for all learners of a task.
@@ -318,9 +290,6 @@ class GroupRun:
         self._learners = [_Learner(handle) for handle in handles]
         self._batches_done = 0
         self._has_failed = self._has_ended = False
-        self._begin(task)
-
-    def _begin(self, task: Task) -> None:
         try:
             self._ask([task] * len(self._learners), message="one of learner can't start_task")
         except TaskFail:  # some may have started
@@ -340,13 +309,10 @@ class GroupRun:
         if any(learner.is_done for learner in self._learners):
             self._end([learner for learner in self._learners if not learner.is_done])
         first = replies[0] if replies else {}
-        reported = {"cur_learner_iter": first.get("cur_learner_iter", 0), "silence_s": self._silence_s}
+        # The others wait for the slowest learner.
+        silence_s = max((learner.silence_s for learner in self._learners if not learner.is_done), default=0.0)
+        reported = {"cur_learner_iter": first.get("cur_learner_iter", 0), "silence_s": silence_s}
         return {**reported, **requested, "batch_num": self._capacity, **self._new_infos()}
-
-    @property
-    def _silence_s(self) -> float:
-        """Seconds without progress of the slowest learner, for which the others wait."""
-        return max((learner.silence_s for learner in self._learners if not learner.is_done), default=0.0)
 
     @property
     def _capacity(self) -> int:
@@ -611,8 +577,9 @@ class LearnerAggregator:
         return {"message": "learner task has started"}
 
     def _begin(self, task: dict[str, Any]) -> GroupRun:
-        configured = {str(address[0]): address for address in self._cfg.learner.values()}
-        self._group.join_all([configured[name] for name in self._group.missing(list(configured))], REJOIN_S)
+        connected = {handle.name for handle in self._group.handles}
+        missing = [address for address in self._cfg.learner.values() if str(address[0]) not in connected]
+        self._group.join_all(missing, REJOIN_S)
         handles = self._group.handles
         if not handles:
             raise task_fail({"message": "no connected learner"})

@@ -19,7 +19,7 @@ from ding.worker.replay_buffer.base_buffer import create_training_buffer
 from ding.worker.transport.chunk import DATA_ID, chunks_of
 from ding.worker.transport.stores import SampleStore
 
-# The chunk names of our collectors: this prefix, the rest of the collector's name, a number.
+# The beginning of the names of chunks.
 _CHUNK_PREFIX = "env_"
 
 
@@ -125,7 +125,6 @@ class BufferSet:
         self._store = store
         self.is_deleting = True
         self._cfgs: dict[str, Mapping[str, Any]] = {}  # the configs by buffer
-        self._collectors: set[str] = set()  # collectors of restored samples, and lost ones
         self._references = ChunkReferences(self._delete)
         self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # chunks on their way, by task
         self._opening = threading.Lock()
@@ -133,7 +132,7 @@ class BufferSet:
         # that buffers drop are collected while the lock is held, and released afterwards.
         self._lock = threading.Lock()
         self._dropped: list[str] = []  # chunks
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(self._lock)
         self._pushes = 0
         self._missed: dict[str, int] = {}  # `_pushes` when there was no batch, by task
         self._is_awake = False
@@ -188,11 +187,10 @@ class BufferSet:
                 is_accepted = buffer is not None and buffer.push(samples, -1) != 0  # users' buffers may return None
                 if is_accepted:
                     self._limiters[buffer_id].insert(len(samples))
+                self._pushes += 1
+                self._changed.notify_all()
         finally:
             self._release_dropped(() if is_accepted else chunks)
-        with self._changed:
-            self._pushes += 1
-            self._changed.notify_all()
         if buffer is None:
             return None
         return len(samples) if is_accepted else 0
@@ -205,29 +203,44 @@ class BufferSet:
         """
         with self._lock:
             buffer, limiter = self.buffers.get(buffer_id), self._limiters.get(buffer_id)
-            batch, was_full = None, limiter is not None and limiter.is_full
+            batch = None
             if buffer is not None and limiter is not None and limiter.may_draw:
                 if not isinstance(buffer, DequeBufferWrapper) or buffer.count() >= batch_size:  # it would log a warning
                     batch = buffer.sample(batch_size, cur_learner_iter)
                 limiter.draw(0 if batch is None else len(batch))
+                if limiter.may_ask:
+                    self._changed.notify_all()
             if batch is None:
                 self._missed[task_id] = self._pushes
             else:
                 self._batches[task_id].append(self._references.add(batch))
-            has_room = was_full and limiter is not None and not limiter.is_full
-        if has_room:
-            with self._changed:
-                self._changed.notify_all()
         self._release_dropped()
         return batch
 
-    def wait_for_room(self, buffer_id: str, timeout_s: float) -> None:
-        """Wait until the limiter of a buffer allows more samples, or the buffer is closed, at most `timeout_s`."""
+    def ask(self, buffer_id: str, task_id: str, timeout_s: float) -> bool:
+        """Wait until the limiter lets a collecting task be asked for a chunk, and count it as asked until `answered`.
+
+        Returns:
+            False if the task must not be asked after `timeout_s`.
+        """
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_awake or (limiter := self._limiters.get(buffer_id)) is None or not limiter.is_full,
+            if not self._changed.wait_for(
+                lambda: self._is_awake or (limiter := self._limiters.get(buffer_id)) is None or limiter.may_ask,
                 timeout_s,
-            )
+            ):
+                return False
+            if buffer_id in self._limiters:
+                self._limiters[buffer_id].asked.add(task_id)
+            return True
+
+    def answered(self, buffer_id: str, task_id: str) -> None:
+        """Note that a task has answered, or is lost; what it has sent is pushed."""
+        with self._changed:
+            limiter = self._limiters.get(buffer_id)
+            if limiter is not None:
+                limiter.asked.discard(task_id)
+                if limiter.may_ask:
+                    self._changed.notify_all()
 
     def is_limited(self, buffer_id: str) -> bool:
         """Return whether the buffer is open, and collectors and learner wait for each other."""
@@ -297,7 +310,6 @@ class BufferSet:
             self._limiters.pop(buffer_id, None)
             if buffer is not None:
                 buffer.close()
-        with self._changed:
             self._changed.notify_all()
         self._release_dropped()
 
@@ -361,46 +373,18 @@ class BufferSet:
             if counts is not None and dropped < len(held):
                 self._limiters[buffer_id].load_state_dict(counts)
         self._release_dropped()
-        chunks = {_chunk_of(sample) for sample in held if isinstance(sample, Mapping)} - {None}
-        self._collectors.update(_collector_of(str(name)) for name in chunks)
         return int(buffer.count()), dropped
 
     def delete_unneeded(self) -> int:
-        """Delete unneeded chunks: those written after the buffers were saved, and unreported ones of lost collectors.
+        """Delete unneeded chunks in the folder of the experiment, and return their number.
 
-        Other runs may have chunks in a folder outside the experiment's. There, a chunk is deleted only if its collector
-        is known from restored samples, or from its reports before it was lost.
-
-        Returns:
-            The number of deleted chunks.
+        They were written after the buffers were saved, or not reported by collectors that were lost. A folder elsewhere
+        may have chunks of other runs.
         """
-        if self._store is None:
+        folder = os.path.abspath(self._exp_name) + os.sep
+        if self._store is None or not os.path.abspath(self._store.root).startswith(folder):
             return 0
-        is_own = os.path.abspath(self._store.root).startswith(os.path.abspath(self._exp_name) + os.sep)
-        return self._delete_unused(lambda collector: is_own or collector in self._collectors)
-
-    def abandon(self, chunk: Any) -> None:
-        """Delete the unreported chunks of a lost collector.
-
-        Args:
-            chunk: the last chunk that the collector reported. A worker sent the name, so it may be anything.
-        """
-        lost = _collector_of(os.path.basename(chunk)) if isinstance(chunk, str) else ""
-        if self._store is None or not lost.startswith(_CHUNK_PREFIX):
-            return
-        self._collectors.add(lost)  # it may still be writing
-        try:
-            self._delete_unused(lambda collector: collector == lost)
-        except OSError as e:  # the end of the run tries once more
-            self._logger.warning("chunks of the lost collector %s are left where they are: %s", lost, e)
-
-    def _delete_unused(self, is_meant: Callable[[str], bool]) -> int:
-        assert self._store is not None
-        names = [
-            name
-            for name in self._store.names()
-            if name.startswith(_CHUNK_PREFIX) and name not in self._references and is_meant(_collector_of(name))
-        ]
+        names = [n for n in self._store.names() if n.startswith(_CHUNK_PREFIX) and n not in self._references]
         if names:
             self._delete(names)
         return len(names)
@@ -434,10 +418,6 @@ def _add_collect_iter(samples: list[Any]) -> None:
 def _chunk_of(sample: Mapping[str, Any]) -> str | None:
     """Return the plain name of the chunk that holds a sample."""
     return os.path.basename(sample[DATA_ID]) if DATA_ID in sample else None
-
-
-def _collector_of(name: str) -> str:
-    return name.rpartition("_")[0]
 
 
 def _without_functions(cfg: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.base_parallel_commander import Task
@@ -24,6 +24,7 @@ from ding.worker.transport.transport import (
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
+    RESOURCE,
     TaskStalled,
     WorkerLost,
     WorkerReleased,
@@ -41,38 +42,13 @@ _ABORT_S = 3.0
 _MAX_BATCHES = 256
 
 
-class WorkerListener(Protocol):
-    """The receiver of the events of workers and their tasks; see the methods of `Coordinator` with the same names."""
-
-    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None: ...
-    def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None: ...
-    def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool: ...
-    def is_collector_task_useless(self, task_id: str) -> bool: ...
-    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
-    def deal_with_learner_get_data(
-        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
-    ) -> SampleList | None: ...
-    def wait_for_data(self, task_id: str) -> None: ...
-    def deal_with_learner_batches_done(self, task_id: str, count: int) -> None: ...
-    def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool: ...
-    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None: ...
-    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None: ...
-    def deal_with_worker_free(self, kind: str, worker_id: str) -> None: ...
-    def deal_with_increase_collector(self) -> None: ...
-    def deal_with_decrease_collector(self) -> None: ...
-    def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None: ...
-    def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None: ...
-    def deal_with_error(self, error: Exception) -> None: ...
-
-
 class TaskRun:
     """The exchange of messages about one task with one worker; used by one thread.
 
     Args:
-        side: receives what the worker reports.
+        side: the coordinator, whose methods receive what the worker reports.
         timeout_s: how long the worker may take to answer a message.
         is_ending: whether the coordinator ends all tasks.
-        number: the number of the task, from which a collector derives its seeds.
         silence_limit_s: how long the task may make no progress; 0 for no limit.
         normalization: returns the statistics of all collectors, which a learner is told when they have changed.
     """
@@ -81,19 +57,17 @@ class TaskRun:
         self,
         worker: Worker,
         task: Task,
-        side: WorkerListener,
+        side: Any,
         timeout_s: float,
         is_ending: Callable[[], bool],
-        number: int | None = None,
         silence_limit_s: float = 0.0,
         normalization: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self._normalization = normalization
-        self._told: Mapping[str, Any] = {}
-        self.worker, self.task, self._number = worker, task, number
+        self.worker, self.task = worker, task
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
+        self._silence_limit_s, self._normalization = silence_limit_s, normalization
+        self._told: Mapping[str, Any] = {}  # of the statistics
         self._demand: dict[str, Any] | None = None  # a learner's request, from its last answer
-        self._silence_limit_s = silence_limit_s
         # The ids of the task, not those in the worker's replies.
         self.task_id: str = task["task_id"]
         self.buffer_id: str = task["buffer_id"]
@@ -105,9 +79,7 @@ class TaskRun:
             TaskFailed, WorkerLost: see `WorkerClient.run`; all methods may raise them.
             TypeError: the task contains a value that JSON cannot hold.
         """
-        own: dict[str, Any] = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
-        if self._number is not None:
-            own["task_number"] = self._number
+        own = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
         try:
             self._send(_START[self.worker.kind], task_info={**self.task, **own})
         except TypeError as e:
@@ -137,18 +109,20 @@ class TaskRun:
             self._timeout_s = min(self._timeout_s, _ABORT_S)
         return self._send(_CLOSE[self.worker.kind])
 
-    def finish(self, finished_task: dict[str, Any]) -> None:
-        """Report to the coordinator that the task is done."""
-        if self.worker.kind == COLLECTOR:
-            self._side.deal_with_collector_finish_task(self.task_id, finished_task)
-        else:
-            self._side.deal_with_learner_finish_task(self.task_id, {**finished_task, "buffer_id": self.buffer_id})
-
     def _send(self, name: str, **content: Any) -> dict[str, Any]:
         return self.worker.client.run({"name": name, **content}, self._timeout_s)
 
     def _collect(self) -> bool:
-        reply = self._send(COLLECTOR_DATA)
+        is_eval = self.task["collector_cfg"]["eval_flag"]
+        if not is_eval and not self._side.may_ask_collector(self.task_id, self.buffer_id):
+            self._send(RESOURCE)  # a sign of life, which asks nothing of the samples that wait
+            return bool(self._side.is_collector_task_useless(self.task_id))
+        try:
+            return self._take_collected(self._send(COLLECTOR_DATA))
+        finally:
+            self._side.deal_with_collector_answer(self.task_id, self.buffer_id)
+
+    def _take_collected(self, reply: Mapping[str, Any]) -> bool:
         if "samples" in reply:
             samples, infos = from_text(reply["samples"]), list(reply.get("infos", ()))
         else:  # the metadata of a sample, or an info
@@ -156,7 +130,9 @@ class TaskRun:
         if not (samples or infos):
             self._check_silence(reply, "made no env step")
         if reply.get("progress"):
-            self._side.deal_with_collector_progress(self.task_id, reply["progress"])
+            # Samples may have waited until the collector was asked for them.
+            silence_s = 0.0 if samples else reply.get("silence_s", 0.0)
+            self._side.deal_with_collector_progress(self.task_id, {**reply["progress"], "silence_s": silence_s})
         if samples:
             chunk = (chunks_of(samples) or [""])[0]
             self._side.deal_with_collector_send_data(self.task_id, self.buffer_id, chunk, samples)
@@ -244,7 +220,7 @@ class CommCoordinator:
         cfg: the coordinator section: `host`, `port`, `transport`, `task_timeout`, `task_silence_s` (0), `learner` and
             `collector`, each `{name: [name, host, port]}`; and `operator_server`, see `OperatorWorkers`, which is
             empty if there is none.
-        callback_fn: receives all events.
+        callback_fn: the coordinator, whose methods `deal_with_*` receive all events.
         logger: a text logger.
 
     Attributes:
@@ -260,7 +236,7 @@ class CommCoordinator:
     # Seconds within which every configured worker must be connected.
     _max_retry_second = 120.0
 
-    def __init__(self, cfg: Mapping[str, Any], callback_fn: WorkerListener, logger: Any) -> None:
+    def __init__(self, cfg: Mapping[str, Any], callback_fn: Any, logger: Any) -> None:
         self._cfg = cfg
         self._callback_fn = callback_fn
         self._logger = logger
@@ -271,13 +247,12 @@ class CommCoordinator:
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self.normalization: Mapping[str, Any] = {}
-        self.operator = self._make_operator() if cfg.get("operator_server") else None
-
-    def _make_operator(self) -> OperatorWorkers:
-        joining = partial(self.join, timeout_s=self._max_retry_second)
-        return OperatorWorkers(
-            self._cfg["operator_server"], joining, self.leave, self._logger, self._callback_fn.deal_with_error
-        )
+        self.operator: OperatorWorkers | None = None
+        if cfg.get("operator_server"):
+            joining = partial(self.join, timeout_s=self._max_retry_second)
+            self.operator = OperatorWorkers(
+                cfg["operator_server"], joining, self.leave, logger, callback_fn.deal_with_error
+            )
 
     def start(self) -> None:
         """Connect all workers of the config at the same time; with an operator, wait for further ones.
@@ -363,14 +338,19 @@ class CommCoordinator:
         worker = self.workers.take(kind, task)
         if worker is None:
             return False
-        number = None
-        if kind == COLLECTOR:  # counted by name: a worker that returns continues the numbers
+        if kind == COLLECTOR:  # counted by name: a worker that returns continues the numbers, which give its seeds
             is_eval = bool(task["collector_cfg"]["eval_flag"])
-            number = worker.given[is_eval]
+            task = {**task, "task_number": worker.given[is_eval]}
             worker.given[is_eval] += 1
-        limits_s = self._cfg["task_timeout"], self._cfg.get("task_silence_s", 0.0)
-        silence_s, statistics = limits_s[1], lambda: self.normalization
-        run = TaskRun(worker, task, self._callback_fn, limits_s[0], self._ending.is_set, number, silence_s, statistics)
+        run = TaskRun(
+            worker,
+            task,
+            self._callback_fn,
+            self._cfg["task_timeout"],
+            self._ending.is_set,
+            self._cfg.get("task_silence_s", 0.0),
+            lambda: self.normalization,
+        )
         with self._lock:
             if self._ending.is_set():
                 return False
@@ -387,18 +367,14 @@ class CommCoordinator:
                 side.deal_with_worker_free(worker.kind, worker.worker_id)
         except WorkerLost as e:
             if not self._ending.is_set():
-                side.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, self._after_loss(worker, e))
+                # A stalled worker still listens: it abandons the task, and may be connected again.
+                end = worker.client.close if isinstance(e, TaskStalled) else partial(worker.client.drop, str(e))
+                if not self._release(worker, end):
+                    e = WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {e}")
+                side.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, e)
         finally:
             with self._lock:
                 self._running.discard(run)
-
-    def _after_loss(self, worker: Worker, error: WorkerLost) -> WorkerLost:
-        """Release a worker that was lost with its task, and return the error to report."""
-        # A stalled worker still listens: it abandons the task, and may be connected again.
-        end = worker.client.close if isinstance(error, TaskStalled) else partial(worker.client.drop, str(error))
-        if self._release(worker, end):
-            return error
-        return WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {error}")
 
     def _run_to_end(self, run: TaskRun) -> bool:
         """Run the task, and report errors in it, in the worker or in a callback, to the coordinator.
@@ -419,8 +395,11 @@ class CommCoordinator:
         try:
             finished_task = run.close()
             is_closed = True
-            if is_done:
-                run.finish(finished_task)
+            if is_done and run.worker.kind == COLLECTOR:
+                self._callback_fn.deal_with_collector_finish_task(run.task_id, finished_task)
+            elif is_done:
+                finished_task["buffer_id"] = run.buffer_id
+                self._callback_fn.deal_with_learner_finish_task(run.task_id, finished_task)
         except Exception as e:  # as above
             self._report(run, e, is_known=not is_done)
         if not is_closed:

@@ -40,7 +40,6 @@ from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
 from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
 from ding.worker.learner.checkpoint import NORMALIZATION
-from ding.worker.transport.chunk import DATA_ID
 from ding.worker.transport.stores import StorageError
 from ding.worker.transport.transport import (
     COLLECTOR,
@@ -63,8 +62,8 @@ _REJOIN_S = 20.0
 JOIN_S = 5.0
 # How long a wait for samples may last before the learner is asked again whether it still needs them.
 DATA_WAIT_S = 0.25
-# How long collectors wait for the learner before they may send more samples: it may have been lost.
-ROOM_WAIT_S = 10.0
+# How long a collector that must wait for the learner is asked nothing.
+HOLD_S = 5.0
 # Seconds without an env step after which the user is told; `task_silence_s` says when the worker is restarted.
 TELL_SILENCE_S = 15.0
 # The number of consecutive collecting tasks that may fail to write samples; each has retried for some seconds.
@@ -304,8 +303,16 @@ class Coordinator(Configurable):
 
     # Events of collectors.
 
+    def may_ask_collector(self, task_id: str, buffer_id: str) -> bool:
+        """Wait a while until a collector may be asked for samples; return False if it must wait for the learner."""
+        return self._buffers.ask(buffer_id, task_id, HOLD_S)
+
+    def deal_with_collector_answer(self, task_id: str, buffer_id: str) -> None:
+        """Note that a collector that was asked for samples has sent them, has none, or is lost."""
+        self._buffers.answered(buffer_id, task_id)
+
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
-        """Push samples that have arrived, and wait until the learner has trained on enough of them.
+        """Push samples that have arrived.
 
         Args:
             data: the metadata of one sample, or of several in a list.
@@ -316,22 +323,14 @@ class Coordinator(Configurable):
         count = len(samples)
         if not count:
             return
-        (newest,) = part_of(samples, -1, None)  # accessing an item of the whole would create all items
-        self._task_state[task_id].last_chunk = newest.get(DATA_ID, "")
         self._storage_errors = 0
         pushed = self._buffers.push(buffer_id, samples)
         if pushed is None:
-            self._log_dropped(task_id, buffer_id, count)
-        else:
-            self._monitor.take_samples(task_id, pushed, newest)
-            self._buffers.wait_for_room(buffer_id, ROOM_WAIT_S)
-
-    def _log_dropped(self, task_id: str, buffer_id: str, count: int) -> None:
-        state = self._task_state[task_id]
-        state.dropped += count
-        if state.is_news("dropped", state.dropped):
             log = self.info if self._monitor.is_over else self.error  # late samples are expected at the end
-            log(f"{state.dropped} samples for the unknown buffer {buffer_id} are dropped")
+            log(f"{count} samples for the unknown buffer {buffer_id} are dropped")
+        else:
+            (newest,) = part_of(samples, -1, None)  # accessing an item of the whole would create all items
+            self._monitor.take_samples(task_id, pushed, newest)
 
     def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:
         """Process the progress of a collector; return whether its task is done."""
@@ -397,8 +396,7 @@ class Coordinator(Configurable):
         Raises:
             RuntimeError: the task is unknown; all methods about learners may raise this.
         """
-        if task_id not in self._task_state:
-            raise self._unknown(task_id)
+        self._require(task_id)
         return self._buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
 
     def wait_for_data(self, task_id: str) -> None:
@@ -411,11 +409,15 @@ class Coordinator(Configurable):
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Process a learner's report of an iteration."""
-        if task_id not in self._task_state:
-            raise self._unknown(task_id)
+        self._require(task_id)
         if not self._buffers.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
-        self._report_losses(task_id, info)
+        losses = self._task_state[task_id].losses
+        for kind, text in _LOSSES.items():
+            count = int(info.get(kind, 0))
+            if losses[kind] < count >= 2 * losses[kind]:  # not each one of many
+                losses[kind] = count
+                self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
         if self.on_averages is not None and info.get("averages"):
             self.on_averages(info["averages"])
         is_first = self._monitor.take_learner_info(info)
@@ -426,25 +428,15 @@ class Coordinator(Configurable):
         if is_first:  # a commander may have waited for it to give collector tasks
             self._scheduler.notify()
 
-    def _report_losses(self, task_id: str, info: Mapping[str, Any]) -> None:
-        """Report losses each time their number has doubled."""
-        state = self._task_state[task_id]
-        for kind, text in _LOSSES.items():
-            count = int(info.get(kind, 0))
-            if count and state.is_news(kind, count):
-                self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
-
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
         """Return whether the learner task is done."""
-        if task_id not in self._task_state:
-            raise self._unknown(task_id)
+        self._require(task_id)
         with self._scheduler.lock:
             return bool(self._commander.judge_learner_finish(task_id, info))
 
     def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
         """Process the result of a learner task, and close its buffer."""
-        if task_id not in self._task_state:
-            raise self._unknown(task_id)
+        self._require(task_id)
         with self._scheduler.lock:
             buffer_id = self._commander.finish_learner_task(task_id, finished_task)
             self._scheduler.learner_tasks.pop(task_id, None)
@@ -481,9 +473,10 @@ class Coordinator(Configurable):
             return False
         return True
 
-    def _unknown(self, task_id: str) -> RuntimeError:
-        running = sorted(map(str, list(self._task_state)))
-        return RuntimeError(f"the learner task {task_id} is unknown; running tasks: {running}")
+    def _require(self, task_id: str) -> None:
+        if task_id not in self._task_state:
+            running = sorted(map(str, list(self._task_state)))
+            raise RuntimeError(f"the learner task {task_id} is unknown; running tasks: {running}")
 
     # Workers that join, leave, are lost and return.
 

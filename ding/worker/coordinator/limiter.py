@@ -17,9 +17,12 @@ def samples_per_insert(value: Any) -> str | None:
 class SampleLimiter:
     """A limit of the ratio drawn / inserted samples, as `SampleToInsertRatio` of Reverb. It is not thread-safe.
 
-    The learner may be ahead of the ratio by less than one batch, the collectors by `tolerance` samples. As in a serial
-    run, samples that are inserted before the buffer can give its first batch do not count. Both sides never wait for
-    each other: collectors go on when the learner has asked for a batch and the buffer has none.
+    The learner may be ahead of the ratio by less than one batch, the collectors by `tolerance` samples and a chunk. As
+    in a serial run, samples that are inserted before the buffer can give its first batch do not count. Both sides never
+    wait for each other: collectors go on when the learner has asked for a batch and the buffer has none.
+
+    A collector is asked for its next chunk only if `may_ask`. From then until its answer, the chunk counts as inserted,
+    with the size of the largest one so far; so the ratio holds for any number of collectors.
 
     Args:
         ratio: samples to draw for each inserted one; None for no limit.
@@ -28,26 +31,30 @@ class SampleLimiter:
 
     Attributes:
         inserted, drawn: the numbers of samples so far.
+        asked: the tasks that were asked for a chunk and have not answered yet.
 
     Example:
         >>> limiter = SampleLimiter(ratio=4.0, tolerance=16)
         >>> limiter.insert(8), limiter.draw(32), limiter.may_draw
         (None, None, False)
-        >>> limiter.insert(8), limiter.may_draw, limiter.is_full
-        (None, True, False)
-        >>> limiter.insert(17), limiter.is_full
-        (None, True)
+        >>> limiter.insert(8), limiter.may_draw, limiter.may_ask
+        (None, True, True)
+        >>> limiter.insert(17), limiter.may_ask
+        (None, False)
     """
 
     def __init__(self, ratio: float | None, tolerance: int, min_samples: int = 1) -> None:
         self.ratio, self.tolerance, self.min_samples = ratio, tolerance, min_samples
         self.inserted = self.drawn = 0
+        self.asked: set[str] = set()
+        self._chunk = 0  # samples of the largest chunk
         self._begin: int | None = None  # number of inserted samples when the first batch was drawn
         self._is_starved = False  # whether the learner has found no batch since it last drew one
 
     def insert(self, count: int) -> None:
-        """Count inserted samples."""
+        """Count the inserted samples of a chunk."""
         self.inserted += count
+        self._chunk = max(self._chunk, count)
 
     def draw(self, count: int) -> None:
         """Count the samples of a batch; 0 if the buffer has none, although the learner may draw one."""
@@ -62,9 +69,11 @@ class SampleLimiter:
         return self.inserted >= self.min_samples and self._ahead >= 0
 
     @property
-    def is_full(self) -> bool:
-        """Whether collectors must wait until the learner has drawn more."""
-        return not self._is_starved and self._ahead > self.tolerance
+    def may_ask(self) -> bool:
+        """Whether another collector may be asked for a chunk; otherwise it waits until the learner has drawn more."""
+        if self.ratio is None or self._begin is None or self._is_starved:
+            return True
+        return self._ahead + len(self.asked) * self._chunk <= self.tolerance
 
     @property
     def _ahead(self) -> float:

@@ -19,7 +19,7 @@ from ding.utils.file_helper import read_file
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY, LEAGUE_REGISTRY
 from ding.worker.coordinator.base_parallel_commander import Task
-from ding.worker.coordinator.solo_parallel_commander import Training, TrainingCommander
+from ding.worker.coordinator.solo_parallel_commander import SoloCommander, Training
 from ding.worker.transport.stores import PolicyStore
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 
@@ -28,13 +28,13 @@ _EVAL_WIN_RATE = 0.7
 
 
 @COMMANDER_REGISTRY.register("one_vs_one")
-class OneVsOneCommander(TrainingCommander):
+class OneVsOneCommander(SoloCommander):
     """The commander that trains one player of a league against itself and earlier versions.
 
     Evaluations are played against the env's opponent.
 
     The run ends with an evaluation whose mean return reaches `env.stop_value`, and in which more than 70 % of the games
-    against the hardest opponent are won. See `TrainingCommander`.
+    against the hardest opponent are won. See `SoloCommander`.
 
     The learner also writes its weights to the player's checkpoint, where collectors read them. For a snapshot, the
     newest weights are copied to another name in the same folder or store. They may be a few iterations older than the
@@ -50,7 +50,7 @@ class OneVsOneCommander(TrainingCommander):
         KeyError: no league, or no player, is registered under that type.
     """
 
-    settings = Settings({"collector_task_space": 2}, TrainingCommander.settings)
+    settings = Settings({"collector_task_space": 2}, SoloCommander.settings)
     _eval_prefix = "evaluator_task"
     _goal_note = " against the hardest opponent"
     _saved = ("_steps_before", "_has_begun", "_league")

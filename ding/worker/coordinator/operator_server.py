@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -186,12 +185,6 @@ class _State(Enum):
     FAILED = auto()
 
 
-@dataclass(slots=True)
-class _Member:
-    state: _State = _State.JOINING
-    is_listed: bool = True
-
-
 class OperatorSync:
     """The synchronisation of the connected workers with the operator's list, which it requests periodically.
 
@@ -224,7 +217,7 @@ class OperatorSync:
         self._join, self._leave = join, leave
         self._logger, self._period_s = logger, period_s
         self._reports_failures, self._on_error = reports_failures, on_error
-        self._members: dict[WorkerId, _Member] = {}
+        self._states: dict[WorkerId, _State] = {}
         self._known: set[WorkerId] = set()  # all that were ever listed
         self._changed = threading.Condition()
         self._is_closing = False
@@ -282,9 +275,8 @@ class OperatorSync:
         """
         with self._changed:
             worker = WorkerId(kind, name)
-            member = self._members.get(worker)
-            if member is not None and member.state is not _State.LEAVING:
-                member.state = _State.FAILED
+            if self._states.get(worker, _State.LEAVING) is not _State.LEAVING:
+                self._states[worker] = _State.FAILED
             return worker in self._known
 
     def close(self) -> None:
@@ -303,8 +295,6 @@ class OperatorSync:
             while not self._is_closing:
                 try:
                     self._synchronise()
-                    if is_failing:
-                        self._logger.info("the operator at %s answers again", self._operator.url)
                     is_failing = False
                 except (requests.RequestException, ValueError) as e:
                     self._problem = str(e)
@@ -323,44 +313,37 @@ class OperatorSync:
             return self._changed.wait_for(lambda: self._is_closing, timeout_s)
 
     def _synchronise(self) -> None:
-        """Compare the operator's list with the connected workers.
+        """Report failed workers, and compare the operator's list with the connected workers.
 
         Raises:
             requests.RequestException: the operator fails.
             ValueError: the list contains an invalid name.
         """
-        self._report_failures()
-        data = self._checked(self._operator.get_replicas())
-        listed = {worker: _address(worker.name) for worker in self._listed(data)}
         with self._changed:
-            self._known.update(listed)
-            for worker in listed.keys() - self._members.keys():
-                member = self._members[worker] = _Member()
-                self._in_thread(self._do_join, worker, member, *listed[worker])
-            for worker, member in self._members.items():
-                member.is_listed = worker in listed
-                if member.state is _State.JOINED and not member.is_listed:
-                    member.state = _State.LEAVING
-                    self._in_thread(self._do_leave, worker)
-
-    def _listed(self, data: Any) -> Iterable[WorkerId]:
+            failed = {worker for worker, state in self._states.items() if state is _State.FAILED}
+        if failed and self._reports_failures:
+            pods = {kind: sorted(_pod(worker.name) for worker in failed if worker.kind == kind) for kind in self._kinds}
+            self._checked(self._operator.post_replicas_failed(**{f"{kind}s": names for kind, names in pods.items()}))
+        data = self._checked(self._operator.get_replicas())
+        listed: dict[WorkerId, tuple[str, int]] = {}
         for kind in self._kinds:
             names = data.get(f"{kind}s") or () if isinstance(data, Mapping) else None
             if not isinstance(names, (Mapping, list, tuple)) or not all(isinstance(name, str) for name in names):
-                raise ValueError(f"the operator at {self._operator.url} lists no valid {kind}s: {str(data)[:200]}")
-            for name in names:
-                yield WorkerId(kind, name)
-
-    def _report_failures(self) -> None:
-        """Report failed workers, which may be tried again afterwards."""
+                raise ValueError(f"the operator at {self._operator.url} lists no valid {kind}s: {str(data)[:_SHOWN]}")
+            listed |= {WorkerId(kind, name): _address(name) for name in names}
         with self._changed:
-            failed = {worker for worker, member in self._members.items() if member.state is _State.FAILED}
-        if failed and self._reports_failures:
-            pods = {k: sorted(_pod(worker.name) for worker in failed if worker.kind == k) for k in self._kinds}
-            self._checked(self._operator.post_replicas_failed(**{f"{kind}s": names for kind, names in pods.items()}))
-        with self._changed:
-            for worker in failed:
-                self._members.pop(worker, None)
+            self._known.update(listed)
+            for worker in failed:  # one that is listed is tried again
+                del self._states[worker]
+            if self._is_closing:
+                return
+            for worker in listed.keys() - self._states.keys():
+                self._states[worker] = _State.JOINING
+                self._threads.start(f"operator_{worker.kind}", self._do_join, worker, *listed[worker])
+            for worker in self._states.keys() - listed.keys():
+                if self._states[worker] is _State.JOINED:
+                    self._states[worker] = _State.LEAVING
+                    self._threads.start(f"operator_{worker.kind}", self._do_leave, worker)
 
     def _checked(self, reply: Reply) -> Any:
         success, code, message, data = reply
@@ -370,11 +353,7 @@ class OperatorSync:
             raise requests.RequestException(f"the operator at {self._operator.url} refuses (code {code}): {message}")
         return data
 
-    def _in_thread(self, act: Callable[..., None], worker: WorkerId, *arguments: Any) -> None:
-        if not self._is_closing:
-            self._threads.start(f"operator_{worker.kind}", act, worker, *arguments)
-
-    def _do_join(self, worker: WorkerId, member: _Member, host: str, port: int) -> None:
+    def _do_join(self, worker: WorkerId, host: str, port: int) -> None:
         state = _State.JOINED
         try:
             self._join(worker.kind, worker.name, host, port)
@@ -383,23 +362,18 @@ class OperatorSync:
             if not self._is_closing:
                 self._logger.error("%s", self._problem)
         with self._changed:
-            if member.state is _State.JOINING:  # otherwise it was lost right after it joined
-                stays = state is _State.FAILED or (member.is_listed and not self._is_closing)
-                member.state = state if stays else _State.LEAVING
+            if self._states.get(worker) is _State.JOINING:  # otherwise it was lost right after it joined
+                self._states[worker] = state
             self._changed.notify_all()
-        if member.state is _State.LEAVING:
-            self._do_leave(worker)
 
     def _do_leave(self, worker: WorkerId) -> None:
         try:
             self._leave(*worker)
             self._logger.info("%s %s is no longer listed, and has left", *worker)
-        except Exception as e:  # the thread has no caller
+        except Exception:  # the thread has no caller
             self._logger.exception("%s %s could not be disconnected", *worker)
-            if self._on_error is not None:
-                self._on_error(e)
         with self._changed:
-            self._members.pop(worker, None)
+            del self._states[worker]
 
 
 _OPERATOR_SETTINGS = Settings(

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -27,91 +27,7 @@ def config_of(cfg: Mapping[str, Any]) -> dict[str, str]:
     return flat_config(cfg["main"]) | {key: repr(value) for key, value in own.items()}
 
 
-# How long a writer waits for an earlier one to finish.
-FILE_TIMEOUT_S = 5.0
 _BUFFER_CFG = "replay_buffer_cfg"
-
-
-class StateWriter:
-    """A writer that saves a state periodically, in a thread of its own.
-
-    Args:
-        folder: where the states are written.
-        take_state: returns a state and its description, or None to write nothing; it is called with the reason.
-        interval_s: seconds from the end of one write to the beginning of the next; 0 disables writing.
-        logger: a text logger.
-        warn: called with the text of each problem, but only once with a lasting one.
-
-    Attributes:
-        is_active: whether `start` has started the thread.
-    """
-
-    def __init__(
-        self,
-        folder: StateFolder,
-        take_state: Callable[[str], tuple[dict[str, Any], dict[str, Any]] | None],
-        interval_s: float,
-        logger: Any,
-        warn: Callable[[str], None],
-    ) -> None:
-        self.is_active = False
-        self._folder, self._take_state, self._interval_s = folder, take_state, interval_s
-        self._logger, self._warn = logger, warn
-        self._closing = threading.Event()
-        self._threads = DaemonThreads()
-        self._writing = threading.Lock()
-        self._last_problem = ""
-
-    def start(self) -> None:
-        """Start writing, the first time after `interval_s`."""
-        if self._interval_s and not self._closing.is_set():
-            self.is_active = True
-            self._threads.start("coordinator_state", self._work)
-
-    def _work(self) -> None:
-        while not self._closing.wait(self._interval_s):
-            self.write("interval")
-
-    def write(self, reason: str) -> None:
-        """Write the state, if there is one. An error is logged, but does not end the run."""
-        begin = monotonic()
-        try:
-            with self._having_folder():
-                taken = self._take_state(reason)
-                size = 0 if taken is None else self._folder.write(*taken)
-        except Exception as e:  # a run does not end because its state cannot be saved
-            problem = f"{type(e).__name__}: {e}"
-            if problem != self._last_problem:
-                self._warn(f"the state of the run is not saved in {self._folder.path}: {problem}")
-            self._last_problem = problem
-            return
-        self._last_problem = ""
-        self._logger.debug("%d bytes of state were written in %.3f s", size, monotonic() - begin)
-
-    def stop(self, timeout_s: float) -> None:
-        """Stop writing periodically; wait at most `timeout_s` for a write in progress. Further calls do nothing."""
-        self._closing.set()
-        self._threads.join(timeout_s)
-
-    def remove(self) -> None:
-        """Remove all states, if the thread was started."""
-        if self.is_active:
-            with contextlib.suppress(OSError), self._having_folder():
-                self._folder.clear()
-
-    @contextlib.contextmanager
-    def _having_folder(self) -> Iterator[None]:
-        """Hold the right to write.
-
-        Raises:
-            TimeoutError: another write does not end, as the disk hangs; it is an `OSError`.
-        """
-        if not self._writing.acquire(timeout=FILE_TIMEOUT_S):
-            raise TimeoutError(f"the last write has taken more than {FILE_TIMEOUT_S:g} s and continues")
-        try:
-            yield
-        finally:
-            self._writing.release()
 
 
 class ParallelRunState:
@@ -127,6 +43,8 @@ class ParallelRunState:
         logger: a text logger.
         owner: receives messages and errors.
         parts: returns the further parts to save.
+
+    A write that fails is reported once, and does not end the run.
     """
 
     def __init__(
@@ -151,9 +69,9 @@ class ParallelRunState:
         self._is_resumed = self._has_begun = self._is_taken_up = False
         self._exp_name, self._config = main["exp_name"], config_of(cfg)
         self._path = os.path.join(".", self._exp_name, FOLDER)
-        self._writer = StateWriter(
-            StateFolder(self._path), self._state_to_save, own["state_interval_s"], logger, owner.warn
-        )
+        self._folder, self._interval_s, self._logger = StateFolder(self._path), own["state_interval_s"], logger
+        self._closing, self._threads = threading.Event(), DaemonThreads()
+        self._last_problem = ""
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that another coordinator needs to resume the run, in plain values and arrays.
@@ -246,7 +164,8 @@ class ParallelRunState:
         if self._should_resume and not self._is_resumed:
             self._resume(self._path)
         self._has_begun = True
-        self._writer.start()
+        if self._interval_s:
+            self._threads.start("coordinator_state", self._write_periodically)
 
     def take_up(self) -> None:
         """Delete unneeded chunks of a resumed run; call it when the workers are connected and none has a task."""
@@ -261,25 +180,51 @@ class ParallelRunState:
 
         Then delete the samples that no other coordinator needs, also those of lost workers.
         """
-        writer, self._has_begun = self._writer, True
-        writer.stop(COMMANDER_TIMEOUT_S)
-        if self._monitor.is_over and self._monitor.failure is None:
-            writer.remove()
-        elif writer.is_active:
+        is_saved, self._has_begun = self._has_begun and self._interval_s > 0, True
+        self._closing.set()
+        has_stopped = self._threads.join(COMMANDER_TIMEOUT_S)  # otherwise the disk hangs
+        is_complete = self._monitor.is_over and self._monitor.failure is None
+        if is_saved and not is_complete:
             self._buffers.is_deleting = False
-            if not self._monitor.is_over:
-                writer.write("end")
+        if is_saved and has_stopped:
+            if is_complete:
+                with contextlib.suppress(OSError):
+                    self._folder.clear()
+            else:
+                self._write("end")
         self._buffers.close()
         if self._is_taken_up:
             with contextlib.suppress(OSError):  # the folder may be gone, too
                 self._buffers.delete_unneeded()
 
-    def _state_to_save(self, reason: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        state, progress = self.state_dict(), self._monitor.progress()
-        # A failing run is over before its failed task is removed, so no state without that task is ever saved.
-        if self._monitor.is_over:
-            return None
-        counts = progress.train_iter, progress.env_steps
-        return state, describe_state(
-            "parallel", self._exp_name, self._config, reason, *counts, progress.last_return, [_INEXACT]
-        )
+    def _write_periodically(self) -> None:
+        while not self._closing.wait(self._interval_s):
+            self._write("interval")
+
+    def _write(self, reason: str) -> None:
+        """Write the state, unless the run is over."""
+        begin = monotonic()
+        try:
+            state, progress = self.state_dict(), self._monitor.progress()
+            # A failing run is over before its failed task is removed, so no state without that task is ever saved.
+            if self._monitor.is_over:
+                return
+            about = describe_state(
+                "parallel",
+                self._exp_name,
+                self._config,
+                reason,
+                progress.train_iter,
+                progress.env_steps,
+                progress.last_return,
+                [_INEXACT],
+            )
+            size = self._folder.write(state, about)
+        except Exception as e:  # a run does not end because its state cannot be saved
+            problem = f"{type(e).__name__}: {e}"
+            if problem != self._last_problem:
+                self._owner.warn(f"the state of the run is not saved in {self._path}: {problem}")
+            self._last_problem = problem
+        else:
+            self._last_problem = ""
+            self._logger.debug("%d bytes of state were written in %.3f s", size, monotonic() - begin)

@@ -8,7 +8,7 @@ import traceback
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from time import monotonic
 from typing import Any
@@ -17,8 +17,7 @@ import numpy as np
 
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 
-# Rates are means over `_WINDOW_S` seconds, counted in spans of `_SPAN_S`.
-_WINDOW_S, _SPAN_S, _SPANS = 5.0, 0.25, 21
+_WINDOW_S = 5.0  # rates are means over so many seconds
 _MAX_ERRORS = 20
 _MAX_ERROR_CHARS = 4000
 # Beyond this number of evaluations, every second one between the first and the last is forgotten.
@@ -67,18 +66,17 @@ class RecentRate:
 
     def __init__(self, start: float) -> None:
         self._start = start
-        self._spans: deque[list[Any]] = deque(maxlen=_SPANS)  # the begin and the number of each
+        self._counts: deque[tuple[float, int]] = deque()  # times and numbers
 
     def add(self, now: float, count: int) -> None:
         """Count `count` events at the time `now`."""
-        if self._spans and now - self._spans[-1][0] < _SPAN_S:
-            self._spans[-1][1] += count
-        else:
-            self._spans.append([now, count])
+        self._counts.append((now, count))
+        while now - self._counts[0][0] >= _WINDOW_S:
+            self._counts.popleft()
 
     def per_s(self, now: float) -> float:
         """Return the rate; in the first five seconds, it is the rate over the time so far, but at least one second."""
-        recent = sum(count for since, count in self._spans if now - since < _WINDOW_S)
+        recent = sum(count for since, count in self._counts if now - since < _WINDOW_S)
         return float(recent / min(_WINDOW_S, max(1.0, now - self._start)))
 
 
@@ -100,10 +98,6 @@ class EnvSteps:
     def __init__(self) -> None:
         self.total = 0
         self._running: dict[str, int] = {}
-
-    def count_from(self, total: int) -> None:
-        """Raise the total to `total`, the steps of a resumed run, if it is lower."""
-        self.total = max(self.total, int(total))
 
     def report(self, task_id: str, steps: int) -> None:
         """Note that a running task has made `steps` steps; a smaller number than before is out of date."""
@@ -292,22 +286,15 @@ class RunMonitor:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the run of a `state_dict`; no counter decreases, and the time since that state does not count."""
+        """Resume the run of a `state_dict`, before anything else is reported; the time since then does not count."""
         with self._lock:
-            for name in _COUNTERS:
-                setattr(self, f"_{name}", max(getattr(self, f"_{name}"), state[name]))
-            self.env_steps.count_from(state["env_steps"])
-            self._marks = [(0, self.env_steps.total)]
-            self._stalled_tasks += state["stalled_tasks"]
-            returns = [value for value in (self._best_return, state["best_return"]) if value is not None]
-            self._best_return = max(returns, default=None)
-            self._started_at, before = state["started_at"], state["seconds"]
-            self._start -= before
-            own_evaluations = [replace(point, seconds=point.seconds + before) for point in self._evaluations]
-            self._evaluations = [*(Evaluation(**point) for point in state["evaluations"]), *own_evaluations]
-            own_errors = [replace(error, seconds=error.seconds + before) for error in self._errors]
-            self._errors.clear()
-            self._errors.extend([*(ErrorNote(**error) for error in state["errors"]), *own_errors])
+            for name in (*_COUNTERS, "stalled_tasks", "best_return", "started_at"):
+                setattr(self, f"_{name}", state[name])
+            self.env_steps.total = state["env_steps"]
+            self._marks = [(0, state["env_steps"])]
+            self._start -= state["seconds"]
+            self._evaluations = [Evaluation(**point) for point in state["evaluations"]]
+            self._errors.extend(ErrorNote(**error) for error in state["errors"])
 
     # Reports of the workers, and what the coordinator notes.
 

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task
@@ -45,25 +45,14 @@ class TaskState:
     """A running task.
 
     Attributes:
-        last_chunk: the last chunk that its collector reported.
-        dropped: number of its samples that found no buffer.
         losses: number of losses that were logged, by kind.
         is_silent: whether the user was told that it makes no env steps.
     """
 
     task_id: str
     start_time: float = field(default_factory=monotonic)
-    last_chunk: Any = ""
-    dropped: int = 0
     losses: Counter[str] = field(default_factory=Counter)
     is_silent: bool = False
-
-    def is_news(self, kind: str, count: int) -> bool:
-        """Return whether a loss is to be logged: the number of this kind has doubled since the last time."""
-        is_news = self.losses[kind] < count >= 2 * self.losses[kind]
-        if is_news:
-            self.losses[kind] = count
-        return is_news
 
 
 class TaskScheduler:
@@ -265,10 +254,9 @@ class TaskScheduler:
     def forget(self, kind: str, task: Task) -> None:
         """Report a failed task to the commander, which may give another one."""
         try:
-            state = self.running.pop(task["task_id"], None)
+            self.running.pop(task["task_id"], None)
             if kind == COLLECTOR:
                 self._monitor.drop_collector(task["task_id"])
-                self._buffers.abandon("" if state is None else state.last_chunk)
             else:
                 self.end_training(task["task_id"], task["buffer_id"])
             with self.lock:

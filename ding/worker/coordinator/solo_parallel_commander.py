@@ -1,10 +1,9 @@
-"""The commanders that train one learner on collected samples: the shared base, and the commander of one policy."""
+"""The commander that trains one policy on collected samples."""
 
 from __future__ import annotations
 
 import math
 import os
-from abc import abstractmethod
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple
@@ -40,15 +39,16 @@ class Training(NamedTuple):
     buffer_id: str
 
 
-class TrainingCommander(BaseCommander):
-    """Base of the commanders that train one learner at a time on collected samples.
+@COMMANDER_REGISTRY.register("solo")
+class SoloCommander(BaseCommander):
+    """The commander that trains one policy on collected samples, until an evaluation reaches `env.stop_value`.
 
     The first collector task is an evaluation, and so is the next one whenever `eval_interval` seconds, or
     `eval_interval_env_step` env steps, have passed since the last evaluation began, unless it still runs. When the
     learner has trained all its iterations, its last weights are evaluated, after an evaluation that still runs; then
     the run ends. It also ends when
-    `policy.eval.evaluator.patience` evaluations in a row had no better mean return than the best one. A subclass
-    defines the policies of a task (`_collector_cfg`), and may add conditions for the end of the run (`_reaches_goal`).
+    `policy.eval.evaluator.patience` evaluations in a row had no better mean return than the best one. A subclass may
+    define the policies of a task (`_collector_cfg`), and further conditions for the end of the run (`_reaches_goal`).
 
     Args:
         cfg: the compiled main config.
@@ -102,9 +102,9 @@ class TrainingCommander(BaseCommander):
         self._collecting: dict[str, str] = {}  # tasks, and the buffers they fill
         self._end_flag = False
 
-    @abstractmethod
     def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
         """Return the config of the collector for a task."""
+        return self._task_configs.collector_cfg(is_eval, setting, self._task_configs.policy_cfg(), training.policy_id)
 
     def _take_collected(self, task_id: str, finished_task: Mapping[str, Any]) -> None:
         """Process the result of a collecting task."""
@@ -274,18 +274,3 @@ class TrainingCommander(BaseCommander):
     def close(self) -> None:
         """Close the TensorBoard log."""
         self._tb_logger.close()
-
-
-@COMMANDER_REGISTRY.register("solo")
-class SoloCommander(TrainingCommander):
-    """The commander that trains one policy, until an evaluation reaches `env.stop_value`. See `TrainingCommander`.
-
-    Args:
-        cfg: the compiled main config.
-
-    Raises:
-        ConfigError: a value in the commander section is not allowed, or a number of episodes is missing in `env`.
-    """
-
-    def _collector_cfg(self, task_id: str, is_eval: bool, setting: Mapping[str, Any], training: Training) -> EasyDict:
-        return self._task_configs.collector_cfg(is_eval, setting, self._task_configs.policy_cfg(), training.policy_id)

@@ -137,17 +137,10 @@ def page_text() -> str:
 @functools.cache
 def page_policy() -> str:
     """Return the page's `Content-Security-Policy`: its own content only, and requests to its own server only."""
-    allowed = {
-        "default-src": "'none'",
-        "script-src": _hash_of("script"),
-        "style-src": _hash_of("style"),
-        "img-src": "data:",
-        "connect-src": "'self'",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-        "frame-ancestors": "'none'",
-    }
-    return "; ".join(f"{name} {value}" for name, value in allowed.items())
+    return (
+        f"default-src 'none'; script-src {_hash_of('script')}; style-src {_hash_of('style')}; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
 
 
 def _hash_of(tag: str) -> str:

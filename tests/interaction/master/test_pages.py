@@ -1,10 +1,8 @@
 """Pages of a master: what is served beside the protocol, and to whom."""
 
 import http.client
-import json
 import time
 
-import flask
 import pytest
 
 from ding.interaction.base import Page
@@ -41,27 +39,6 @@ def serve(monkeypatch):
     yield serve
     for master in made:
         master.close()
-
-
-def test_a_page_is_made_anew_for_each_request_and_kept_by_nobody(serve):
-    bodies = iter(["<p>1</p>", b"<p>2</p>"])
-    port = serve({"/": Page(lambda: next(bodies), "text/html; charset=utf-8", {"Content-Security-Policy": "x"})})
-    status, headers, body = get(port, "/")
-    assert (status, body) == (200, b"<p>1</p>")
-    shown = {name: headers[name] for name in headers if name not in ("content-length", "connection")}
-    assert shown == {
-        "content-type": "text/html; charset=utf-8",
-        "content-security-policy": "x",
-        "cache-control": "no-store",
-        "cross-origin-resource-policy": "same-origin",
-        "referrer-policy": "no-referrer",
-        "x-content-type-options": "nosniff",
-    }
-    assert get(port, "/?any=query")[2] == b"<p>2</p>"
-
-
-def test_pages_are_data_unless_they_say_otherwise(serve):
-    assert get(serve({"/data.json": Page(lambda: "{}")}), "/data.json")[1]["content-type"] == "application/json"
 
 
 def test_a_page_is_read_and_nothing_else(serve):
@@ -108,18 +85,6 @@ def test_pages_come_before_the_start():
         master.serve_page("/", Page(str))
     with pytest.raises(RuntimeError, match="comes too late"):
         master.serve_page("/", Page(str))
-
-
-def test_a_page_may_look_at_its_request_as_in_any_flask_app(serve):
-    def show():
-        asked = flask.request
-        return json.dumps([asked.method, asked.path, asked.args, asked.headers["X-Y"], asked.remote_addr, asked.scheme])
-
-    port = serve({"/a/b": Page(show)})
-    status, _, body = get(port, "/a/b?c=1&d=%20", **{"X-Y": "z"})
-    assert status == 200
-    assert json.loads(body) == ["GET", "/a/b", {"c": "1", "d": " "}, "z", "127.0.0.1", "http"]
-    assert get(port, "/a/b/")[0] == get(port, "/a//b")[0] == 404
 
 
 def test_a_connection_tells_how_long_its_slave_has_been_silent():

@@ -50,15 +50,6 @@ def test_a_join_during_the_start_waits_for_what_comes_of_it():
     assert joined == [TaskStatus.START_FAILED]
 
 
-def test_a_callback_that_exits_the_interpreter_only_counts_as_failed():
-    def leave(data, result):
-        raise SystemExit(3)
-
-    task = Task({"a": 1}, lambda task: task.finish(TaskResultType.FAILED, {})).on_fail(leave).start()
-    assert task.join(DEADLINE_S).status is TaskStatus.FAILED
-    assert [type(error) for error in task.errors] == [SystemExit]
-
-
 def test_a_callback_that_is_added_by_a_callback_is_too_late():
     calls = []
     task = Task(None, lambda task: task.finish(TaskResultType.COMPLETED, 1))

@@ -1,7 +1,6 @@
 """The client, against servers that mistreat it."""
 
 import contextlib
-import gzip
 import socket
 import struct
 import threading
@@ -81,19 +80,6 @@ def test_one_connection_carries_all_exchanges(reply):
             received = exchange(pool)
             assert (received.status_code, received.content.strip()) == (200, ENVELOPE)
         assert len(clients) == 1
-
-
-@pytest.mark.parametrize(
-    "reply", [b"HTTP/1.1 200 OK\r\n\r\n" + ENVELOPE, OK.replace(b" OK\r\n", b" OK\r\nConnection: close\r\n")]
-)
-def test_a_connection_that_ends_with_the_reply_is_not_used_again(reply):
-    def serve(client, stream):
-        read_message(stream)
-        client.sendall(reply)
-
-    with served(serve) as (pool, clients):
-        for count in (1, 2, 3):
-            assert exchange(pool).content == ENVELOPE and len(clients) == count
 
 
 def close(client):
@@ -210,23 +196,6 @@ def test_a_refusal_is_read_also_where_it_comes_before_all_is_sent():
         with pytest.raises(SlaveResponseException) as error:
             exchange(pool, {"text": "x" * 50_000_000})
         assert error.value.status_code == 413
-
-
-def test_a_reply_is_not_decompressed():
-    bomb = gzip.compress(b"0" * 100_000_000)
-    reply = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s" % (len(bomb), bomb)
-    with served(answering(reply)) as (pool, _), pytest.raises(requests.ConnectionError, match="something else"):
-        exchange(pool)
-
-
-def test_a_server_without_a_certificate_that_counts_is_none_over_https():
-    def serve(client, stream):
-        stream.read(1)
-
-    with served(serve) as (plain, _):
-        pool = engine_to(plain._address[1], https=True)
-        with pytest.raises(requests.ConnectionError):
-            exchange(pool)
 
 
 def test_closing_ends_a_request_that_waits_for_its_reply():

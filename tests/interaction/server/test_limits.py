@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from ding.interaction import server as server_module
-from ding.interaction.base import Page
 from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, raw
 
 SECRET = "s3cret-" + "x" * 40
@@ -146,37 +145,3 @@ def test_a_peer_who_does_not_read_has_no_more_of_its_requests_read():
             while True:
                 client.sendall(own_ping(slave) * 100)
         assert slave.ping()
-
-
-def test_requests_that_come_together_are_answered_in_their_order():
-    with Adder() as slave:
-        nowhere = own_ping(slave).replace(b"/ping", b"/nowhere")
-        with opened(slave.port, own_ping(slave) + nowhere + own_ping(slave, "Connection: close") * 2) as client:
-            assert statuses(read_all(client)) == [200, 404, 200]
-
-
-def test_a_head_may_come_byte_by_byte():
-    with Adder() as slave, opened(slave.port) as client:
-        for byte in own_ping(slave, "Connection: close"):
-            client.sendall(bytes([byte]))
-        assert statuses(read_all(client)) == [200]
-
-
-def test_a_reader_that_is_slow_gets_the_whole_page():
-    master = Watcher()
-    master.serve_page("/", Page(lambda: "x" * 8 * MEGABYTE))
-    request = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % master.port
-    with master, opened(master.port, request) as client:
-        assert master.ping()  # its request was read before, and its reply does not fit into the buffers
-        assert read_all(client).endswith(b"\r\n\r\n" + b"x" * 8 * MEGABYTE)
-
-
-def test_a_client_that_waits_for_leave_to_send_its_body_gets_it():
-    with Adder() as slave, opened(slave.port) as client:
-        body = json.dumps({"master": {"address": "http://127.0.0.1:9"}, "data": {}}).encode()
-        head = f"POST /connect HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\nChannel: 0\r\nToken: T\r\n"
-        client.sendall(head.encode() + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
-        stream = client.makefile("rb")
-        assert stream.readline().startswith(b"HTTP/1.1 100 ") and stream.readline() == b"\r\n"
-        client.sendall(body)
-        assert stream.readline() == b"HTTP/1.1 200 OK\r\n"

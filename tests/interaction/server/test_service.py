@@ -3,15 +3,12 @@
 import contextlib
 import socket
 import threading
-import time
-import warnings
 
 import pytest
 import requests
 
 from ding.interaction import TaskRefuse
 from ding.interaction import server as server_module
-from ding.interaction.server import HttpServer
 from tests.interaction.fakes import (
     DEADLINE_S,
     Adder,
@@ -53,42 +50,6 @@ def test_threads_are_few_named_and_gone_after_the_close(kind):
     assert own_threads() == []
 
 
-def test_a_master_needs_no_further_threads_for_its_slaves():
-    with Watcher() as master, contextlib.ExitStack() as stack:
-        slaves = [stack.enter_context(Adder()) for _ in range(12)]
-        before = {thread for thread in own_threads() if thread.name.startswith("master_")}
-        for i, slave in enumerate(slaves):
-            connection = stack.enter_context(master.new_connection(str(i), "127.0.0.1", slave.port))
-            assert connection.run({"a": i, "b": 1}, DEADLINE_S)[1] == {"sum": i + 1}
-        assert {thread for thread in own_threads() if thread.name.startswith("master_")} == before
-    assert own_threads() == []
-
-
-def test_nothing_is_left_after_many_rounds():
-    def work():
-        with pair() as (_, _, connection):
-            connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S)
-            connection.disconnect()
-
-    work()
-    files, threads = open_files(), threading.active_count()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(50):
-            work()
-        assert open_files() <= files and threading.active_count() <= threads
-
-
-def test_ten_starts_and_closes_with_the_default_times_do_not_take_five_seconds():
-    """A second for each start and three for each close, as where both poll, would be forty."""
-    default = {"request_retries": None, "request_retry_waiting": None}
-    begin_s = time.monotonic()
-    for _ in range(10):
-        with pair(Adder(**default), Watcher(**default)) as (_, _, connection):
-            assert connection.is_connected
-    assert time.monotonic() - begin_s < 5.0
-
-
 @pytest.mark.differs(
     "reports a port in use as a wrong token, and leaves threads behind",
     "raises an OSError that names the address",
@@ -106,25 +67,12 @@ def test_a_taken_port_is_an_error_at_start_that_leaves_nothing(kind):
     server.close()
 
 
-def test_a_port_that_another_server_has_is_an_error_at_start():
-    with Adder() as slave:
-        with pytest.raises(OSError, match="Address already in use"):
-            Watcher(port=slave.port).start()
-        assert slave.ping()
-
-
 def test_a_port_can_be_used_again_at_once():
     port = free_port()
     for _ in range(3):
         with Adder(port=port) as slave, Watcher() as master, master.new_connection("conn", "127.0.0.1", port) as conn:
             assert conn.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
             assert slave.port == port
-
-
-def test_an_unknown_host_is_an_error_at_start(monkeypatch):
-    monkeypatch.setenv("DING_TOKEN", "secret")
-    with pytest.raises(OSError, match=r"cannot listen at unknown.invalid:0: "):
-        Adder("unknown.invalid").start()
 
 
 @KINDS
@@ -136,46 +84,6 @@ def test_it_starts_once(kind):
         assert server.ping()
     with pytest.raises(RuntimeError, match="starts once; make another one"):
         server.start()
-
-
-@KINDS
-def test_closing_before_the_start_and_again_and_again_is_fine(kind):
-    server = kind()
-    server.join()
-    server.close()
-    server.close()
-    assert not server.ping()
-    with pytest.raises(RuntimeError):
-        server.start()
-    with kind() as other:
-        other.close()
-        other.shutdown()
-        other.join()
-
-
-@KINDS
-def test_several_threads_may_close_at_once(kind):
-    server = kind()
-    server.start()
-    together = threading.Barrier(4, timeout=DEADLINE_S)
-    errors = []
-
-    def close():
-        together.wait()
-        try:
-            server.close()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=close) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-    assert errors == [] and own_threads() == []
-    with pytest.raises(ConnectionRefusedError):
-        raw(server.port, "GET", "/ping")
 
 
 def test_join_waits_until_somebody_asks_for_the_end():
@@ -279,25 +187,6 @@ def test_a_task_that_does_not_end_does_not_keep_the_slave(caplog, monkeypatch):
                 thread.join(DEADLINE_S)
 
 
-def test_a_callback_may_close_its_master():
-    with pair() as (master, _, connection):
-        task = connection.new_task({"a": 1, "b": 1}).on_complete(lambda *_: master.close())
-        assert task.start().join(DEADLINE_S).result == {"sum": 2}
-        master.join()
-        assert "closed" in repr(master) and task.errors == ()
-
-
-def test_a_hook_may_close_its_own_slave():
-    class Leaving(Adder):
-        def _before_disconnection(self, data):
-            self.shutdown()
-
-    with pair(Leaving()) as (_, slave, connection):
-        connection.disconnect()
-        slave.join()
-    assert own_threads() == []
-
-
 def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
     slave = Gated()
     with pair(slave) as (master, _, connection):
@@ -314,28 +203,6 @@ def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
         connection.disconnect()  # works all the same, and lets the slave go
         assert desk(slave).session is None
         slave.go.set()
-
-
-@pytest.mark.parametrize("name", ["slave_task", "slave_run_app"])
-def test_a_thread_that_cannot_be_started_ends_the_start_and_leaves_nothing(monkeypatch, name):
-    start = threading.Thread.start
-
-    def fail(thread):
-        if thread.name == name:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    files = open_files()
-    monkeypatch.setattr(threading.Thread, "start", fail)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        Adder().start()
-    assert own_threads() == [] and open_files() == files
-
-
-def test_a_server_that_was_never_started_gives_its_port_back():
-    one = HttpServer("127.0.0.1", 0, None, None, name="slave_test")
-    one.stop(0.0)
-    HttpServer("127.0.0.1", one.port, None, None, name="slave_test").stop(0.0)
 
 
 def test_requests_beyond_the_threads_wait_for_one(monkeypatch):
@@ -389,19 +256,3 @@ def test_large_tasks_and_results_pass():
     with pair(Echo()) as (_, _, connection):
         data = {"text": "x" * 5_000_000, "numbers": list(range(1000))}
         assert connection.new_task(data).start().join(DEADLINE_S).result == data
-
-
-def test_requests_from_many_threads_are_all_answered():
-    with Adder() as slave:
-        replies = []
-
-        def ask():
-            headers = {"Token": slave._Role__self_token}
-            replies.extend(outcome(raw(slave.port, "GET", "/ping", headers=headers)) for _ in range(10))
-
-        threads = [threading.Thread(target=ask) for _ in range(12)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(DEADLINE_S)
-        assert replies == [(200, 0)] * 120

@@ -14,10 +14,7 @@ import requests
 
 from ding.interaction import server as server_module
 from ding.interaction.access import RunToken, certificate_of, client_context, server_context
-from ding.interaction.exception import SlaveResponseException
 from ding.interaction.http_client import get_host_ip
-from ding.worker.transport.http_transport import HttpWorkerClient
-from ding.worker.transport.transport import WorkerLost
 from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, configure_tls, desk, make_certificate, pair
 
 
@@ -84,27 +81,6 @@ def test_a_certificate_of_another_authority_or_name_is_refused(certify, monkeypa
         with pytest.raises(requests.ConnectionError, match=r"certificate verify failed: self.signed certificate"):
             master.new_connection("conn", "127.0.0.1", slave.port).connect()
         assert not slave.ping() and desk(slave).session is None
-
-
-def test_a_certificate_that_does_not_verify_is_not_tried_again(certify, monkeypatch, tmp_path):
-    certify()
-    monkeypatch.setenv("DING_TLS_CA", make_certificate(tmp_path, "IP:127.0.0.1")[0])
-    monkeypatch.setenv("DING_TLS_CERT", make_certificate(tmp_path, "IP:127.0.0.2")[0])
-    monkeypatch.setenv("DING_TLS_KEY", str(tmp_path / "IP:127.0.0.2.key"))
-    with Adder() as slave, Watcher(request_retries=1000, request_retry_waiting=DEADLINE_S) as master:
-        with pytest.raises(requests.exceptions.SSLError, match="certificate verify failed"):
-            master.new_connection("conn", "127.0.0.1", slave.port).connect()
-        hub = HttpWorkerClient(master, "link", "127.0.0.1", slave.port, set())
-        with pytest.raises(WorkerLost, match="has another certificate.*certificate verify failed"):
-            hub.connect(10 * DEADLINE_S)
-
-
-def test_a_refused_body_is_answered_over_tls(certify):
-    certify()
-    with Adder(body_limit=1000) as slave, Watcher() as master:
-        connection = master.new_connection("conn", "127.0.0.1", slave.port)
-        with connection, pytest.raises(SlaveResponseException, match="Request Entity Too Large: the limit is 1000"):
-            connection.new_task({"text": "x" * 2000}).start()
 
 
 def test_a_client_that_does_not_finish_the_handshake_does_not_keep_the_server_from_ending(certify):
@@ -213,19 +189,3 @@ def test_of_the_clients_that_do_not_finish_their_handshake_the_oldest_give_way(c
         newest.sendall(b"" if half else greeting())
         assert newest.recv(1) == b"\x16"  # a message of the handshake: this one goes on
         assert len(slave._Role__server._server.streams) <= 7
-
-
-def test_what_is_no_tls_after_the_handshake_ends_the_connection(certify):
-    certify()
-    with Adder() as slave:
-        plain = socket.create_connection(("127.0.0.1", slave.port), DEADLINE_S)
-        secure = client_context(None).wrap_socket(plain, server_hostname="127.0.0.1")
-        with socket.socket(fileno=secure.detach()) as plain:
-            plain.settimeout(DEADLINE_S)
-            plain.sendall(b"GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            received = b""
-            with contextlib.suppress(ConnectionResetError):
-                while data := plain.recv(10_000):
-                    received += data
-            assert b"HTTP" not in received
-        assert slave.ping()

@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from ding.interaction import ConnectionRefuse
-from tests.interaction.fakes import DEADLINE_S, Adder, Gated, desk, outcome, raw, task_id
+from tests.interaction.fakes import DEADLINE_S, Gated, desk, outcome, raw, task_id
 
 HEAD = {"Channel": "0", "Token": "T" * 64}
 TASK = ("PUT", "/tasks/c9bf9e57-1685-4c89-bafb-ff5af830be8a")
@@ -122,17 +121,6 @@ def test_a_reply_that_a_master_does_not_wait_for_any_more_holds_no_thread(slave)
     assert set(replies) <= {(200, 0, "running"), (200, 0, "completed")} and len(slave.seen) == 1
 
 
-def test_a_refusal_whose_data_has_no_json_form_is_a_500_that_says_so():
-    class Refusing(Adder):
-        def _before_connection(self, data):
-            raise ConnectionRefuse({"names": {1, 2}})
-
-    with Refusing() as slave:
-        body = '{"master": {"address": "http://127.0.0.1:9"}, "data": {}}'
-        status, values = raw(slave.port, "POST", "/connect", body, {"Channel": "0", "Token": "T"})
-        assert (status, values["code"]) == (500, 1) and "set is not JSON serializable" in values["message"]
-
-
 def test_a_task_that_was_refused_may_be_given_again(slave):
     connect(slave)
     number = task_id()
@@ -174,24 +162,3 @@ def test_a_body_that_is_not_as_documented_is_a_400(slave, method, path, body):
         connect(slave)
     assert send(slave, method, path, body) == (400, 1)
     assert slave.ping() and slave.seen == []
-
-
-def test_requests_that_wait_for_their_turn_find_what_changed_meanwhile(slave):
-    """A task that waits behind a disconnect is not run for a master that is gone."""
-    connect(slave)
-    entered, leave, replies = threading.Event(), threading.Event(), []
-
-    def hold(data):
-        entered.set()
-        assert leave.wait(DEADLINE_S)
-
-    slave._before_disconnection = hold
-    leaving = threading.Thread(target=lambda: send(slave, "DELETE", "/disconnect", '{"data": {}}'))
-    leaving.start()
-    assert entered.wait(DEADLINE_S)
-    working = threading.Thread(target=lambda: replies.append(put_task(slave, task_id())))
-    working.start()
-    leave.set()
-    for thread in (leaving, working):
-        thread.join(DEADLINE_S)
-    assert replies[0][:2] == (403, 302) and slave.seen == []

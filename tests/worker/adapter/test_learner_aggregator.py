@@ -9,8 +9,7 @@ from easydict import EasyDict
 from ding.interaction import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import LearnerAggregator
-from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave, LearnerGroup, LearnerHandle, ask_all
-from ding.worker.transport.chunk import pack_batches
+from ding.worker.adapter.learner_aggregator import LearnerAggregatorSlave, LearnerGroup
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchLearner, Learner, Stage, own_threads
 
@@ -70,16 +69,6 @@ def test_four_learners_are_one(stage):
 def test_a_task_of_another_name_fails(stage):
     _, driver = stage.pair(stage.learner())
     assert failure(driver.run, "dance") == {"message": "task name error"}
-
-
-def test_closing_again_reports_the_same_and_asks_nobody(stage):
-    learner = stage.learner()
-    _, driver = stage.pair(learner)
-    assert driver.close() == {}
-    driver.start()
-    first = driver.close()
-    assert driver.close() == first == {"task_id": "t", "buffer_id": "b", "infos": [], "batches_done": 0}
-    assert learner.log.count("learner_close_task") == 1
 
 
 def test_without_a_learner_no_task_begins(stage):
@@ -155,15 +144,6 @@ def test_every_batch_is_cut_into_one_for_each_learner(stage):
     reply = driver.learn([1, 2, 3, 4, 5], [6, 7, 8, 9, 10])
     assert reply == {"infos": [], "batches_done": 0, "task_id": "t", "buffer_id": "b", "info": {}}
     assert [learner.batches for learner in learners] == [[[1, 2], [6, 7]], [[3, 4, 5], [8, 9, 10]]]
-
-
-@local
-def test_rows_with_different_keys_are_cut_too(two):
-    learners, driver = two
-    driver.ask()
-    rows = [{"x": 1}, {"x": 2, "y": 0}, {"x": 3}, {"x": 4}]
-    driver.run("learner_learn_task", **pack_batches([rows]))
-    assert [learner.batches for learner in learners] == [[[1, 2]], [[3, 4]]]
 
 
 @local
@@ -251,27 +231,6 @@ def test_learners_that_have_told_of_different_numbers_of_batches_end_together(tw
 
 
 @local
-def test_learners_that_say_nothing_of_their_end_are_through_when_they_are_closed(two):
-    (one, other), driver = two
-    one.trained, one.is_done = 2, True
-    other.ends_with = None
-    infos = driver.ask()["infos"]
-    assert [(info["learner_step"], info["learner_done"]) for info in infos] == [(2, True)]
-
-
-@local
-def test_what_is_left_at_the_end_is_told(two):
-    learners, driver = two
-    driver.ask()
-    for learner in learners:
-        learner.trained, learner.read, learner.is_done = 1, 1, True
-    report = driver.close()
-    assert [info["learner_done"] for info in report["infos"]] == [False, True]
-    assert (report["batches_done"], report["task_id"], report["buffer_id"]) == (1, "t", "b")
-    assert learners[0].expect("learner_close_task")["drain"] is True
-
-
-@local
 def test_a_learner_that_takes_one_batch_at_a_time_may_be_among_others(stage):
     batched, single = learners = [stage.learner(BatchLearner), stage.learner()]
     _, driver = stage.pair(*learners)
@@ -354,31 +313,6 @@ def test_a_learner_that_does_not_answer_in_time_is_named_and_lost(stage, monkeyp
     assert driver.close()["task_id"] == "t" and good.log[-1] == "learner_close_task"
 
 
-@local
-def test_a_learner_whose_last_message_still_runs_is_late_too(stage, monkeypatch):
-    monkeypatch.setattr("ding.worker.adapter.learner_aggregator.GRACE_S", 0.05)
-    slow = stage.learner()
-    client = stage.connector.client(*slow.address)
-    client.connect(DEADLINE_S)
-    handle = LearnerHandle("L0", client)
-    release, begun = threading.Event(), threading.Event()
-
-    def wait(task):
-        begun.set()
-        release.wait(DEADLINE_S)
-        return {}
-
-    slow.answers["resource"] = wait
-    earlier = handle.run({"name": "resource"}, DEADLINE_S)
-    assert begun.wait(DEADLINE_S)
-    with pytest.raises(TaskFail) as failed:
-        ask_all([(handle, {"name": "learner_start_task"})], timeout_s=0.05)
-    assert "has not answered the task learner_start_task within 0.05 s" in failed.value.result["traceback"]
-    release.set()
-    assert earlier.result(DEADLINE_S) == {}
-    handle.close()
-
-
 def test_a_learner_that_goes_away_fails_the_task_and_must_be_back_for_the_next(stage, monkeypatch):
     monkeypatch.setattr("ding.worker.adapter.learner_aggregator.REJOIN_S", 0.1)
     gone, stays = learners = [stage.learner(), stage.learner()]
@@ -455,22 +389,6 @@ def test_learners_that_cannot_be_reached_are_all_named_and_nothing_stays_open(st
     assert aggregator.deal_with_get_resource() == {"gpu": 0}
     with pytest.raises(RuntimeError, match="the worker is closed"):
         aggregator.deal_with_learner_start({"task_info": {}})
-
-
-@local
-def test_a_learner_that_cannot_say_what_it_has_is_named(stage):
-    bad = stage.learner()
-    bad.answers["resource"] = FAIL
-    with pytest.raises(ConnectionError, match="Bad: no"):
-        stage.make(bad).start()
-
-
-@local
-def test_a_learner_that_joins_an_aggregator_that_is_closed_is_let_go(stage):
-    group = LearnerGroup(stage.connector, logging.getLogger("test_group"))
-    group.close()
-    group.join(*stage.learner().address, DEADLINE_S)
-    assert group.handles == []
 
 
 @local

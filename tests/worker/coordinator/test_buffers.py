@@ -4,15 +4,13 @@ import logging
 import threading
 
 import pytest
-from easydict import EasyDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.buffer_set import BufferFill, BufferSet
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.transport.chunk import from_text, to_text
-from ding.worker.transport.stores import FolderSampleStore
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 
 LOGGER = logging.getLogger("test_buffers")
@@ -125,19 +123,6 @@ def test_rows_of_which_some_tell_no_iteration_have_an_age_each_of_its_own(make_b
     assert ages == {2: 4, None: -1}
 
 
-@every_type
-def test_who_changes_a_batch_does_not_change_which_chunks_are_needed(make_buffers, kind):
-    buffer_set = make_buffers(type=kind, replay_buffer_size=2)
-    buffer_set.store.write("a")
-    buffer_set.push("b", in_columns([{"data_id": "a", "data_index": i} for i in range(2)]))
-    batch = buffer_set.sample("t", "b", 2, 0)
-    batch.clear()
-    buffer_set.fill("b")
-    assert buffer_set.store.names == {"a", "b"}
-    buffer_set.trained("t", 1)
-    assert buffer_set.store.names == {"b"}
-
-
 def test_stale_samples_go_with_their_chunks(make_buffers):
     buffer_set = make_buffers(max_staleness=3)
     buffer_set.fill("a", policy_iter=0)
@@ -185,14 +170,6 @@ def test_a_push_that_fails_leaves_nothing(make_buffers):
     assert buffer_set.store.names == {"a"}
 
 
-def test_a_push_of_more_than_the_buffer_holds_keeps_the_newest(make_buffers):
-    buffer_set = make_buffers(type="naive", replay_buffer_size=3)
-    buffer_set.store.write("a")
-    buffer_set.store.write("b")
-    buffer_set.push("b", [{"data_id": "a"}] * 3 + [{"data_id": "b"}] * 3)
-    assert buffer_set.store.names == {"b"}
-
-
 def test_a_buffer_that_is_closed_takes_its_chunks_with_it_but_not_those_of_batches(make_buffers):
     buffer_set = make_buffers(type="naive")
     buffer_set.fill("a", 1)
@@ -217,70 +194,10 @@ def test_closing_deletes_everything_and_later_samples_too(make_buffers):
     assert buffer_set.store.names == set()
 
 
-def test_a_buffer_of_another_make_keeps_its_chunks_until_the_end(make_buffers, monkeypatch):
-    class Foreign:
-        def __init__(self):
-            self.items, self.starts = [], 0
-
-        def start(self):
-            self.starts += 1
-
-        def count(self):
-            return len(self.items)
-
-        def push(self, rows, envstep):
-            assert envstep == -1
-            self.items += rows
-
-        def sample(self, size, cur_learner_iter):
-            return self.items[:size] if len(self.items) >= size else None
-
-        def close(self):
-            self.items.clear()
-
-    monkeypatch.setattr("ding.worker.replay_buffer.base_buffer.create_buffer", lambda cfg, exp_name: Foreign())
-    buffer_set = make_buffers()
-    buffer_set.open("c", {})
-    assert buffer_set.fill("a", buffer_id="c") == 2
-    assert buffer_set.buffers["c"].starts == 1
-    assert buffer_set.levels()[1] == BufferFill("c", 2, 0, 0.0, None, 0.0)  # it does not tell its capacity
-    assert buffer_set.sample("t", "c", 3, 0) is None
-    assert len(buffer_set.sample("t", "c", 2, 0)) == 2
-    buffer_set.forget_task("t")
-    buffer_set.close_buffer("c")
-    assert buffer_set.store.names == {"a"}
-    buffer_set.close()
-    assert buffer_set.store.names == set()
-
-
-def test_a_buffer_is_opened_once(make_buffers):
-    buffer_set = make_buffers()
-    buffer = buffer_set.buffers["b"]
-    buffer_set.open("b", {"type": "naive"})
-    assert buffer_set.buffers["b"] is buffer
-
-
 def test_a_deque_with_priorities_is_refused(make_buffers):
     buffer_set = make_buffers()
     with pytest.raises(ConfigError, match="accepts priorities only for its newest batch, .* use type = 'advanced'"):
         buffer_set.open("c", {"type": "deque", "priority": True})
-
-
-def test_an_empty_deque_gives_no_batch_and_no_warning(make_buffers, caplog):
-    buffer_set = make_buffers(type="deque")
-    buffer_set.fill("a")
-    assert buffer_set.sample("t", "b", 3, 0) is None
-    assert "too few items" not in caplog.text
-    assert len(buffer_set.sample("t", "b", 2, 0)) == 2
-
-
-def test_used_data_are_tracked_by_chunks_alone(make_buffers):
-    cfg = EasyDict(type="advanced", replay_buffer_size=2, enable_track_used_data=True)
-    buffer_set = make_buffers()
-    buffer_set.open("c", cfg)
-    buffer_set.fill("a", buffer_id="c")
-    assert buffer_set.buffers["c"]._used_data_remover._thread is None
-    assert cfg.enable_track_used_data is True  # the caller's config is left alone
 
 
 def test_priorities_reach_the_buffer(make_buffers):
@@ -293,13 +210,6 @@ def test_priorities_reach_the_buffer(make_buffers):
     updated = {row["replay_buffer_idx"] for row in batch}
     assert all(row["priority"] == pytest.approx(5.0, abs=1e-4) for row in again if row["replay_buffer_idx"] in updated)
     assert {"IS", "use", "staleness"} <= again[0].keys()
-
-
-def test_no_priorities_are_no_news_and_an_unknown_buffer_is_told(make_buffers):
-    buffer_set = make_buffers(type="naive")
-    buffer_set.buffers["b"].update = None  # not called
-    assert buffer_set.update("b", {}) is True
-    assert buffer_set.update("unknown", {}) is False
 
 
 @pytest.mark.parametrize("end", [lambda buffer_set: buffer_set.fill("a"), BufferSet.close])
@@ -315,22 +225,6 @@ def test_a_wait_for_samples_ends_with_the_next_push_or_the_close_also_if_it_come
     if not is_before:
         end(buffer_set)
     assert waiting() is None
-
-
-def test_a_wait_for_samples_has_an_end(make_buffers):
-    buffer_set = make_buffers()
-    buffer_set.sample("t", "b", 1, 0)
-    buffer_set.wait_for_push("t", 0.001)
-
-
-def test_chunks_outside_the_folder_are_left_alone(tmp_path, caplog):
-    outside = tmp_path / "sample"
-    outside.write_bytes(b"x")
-    buffer_set = BufferSet("exp", FolderSampleStore("data"), LOGGER)
-    buffer_set.open("b", {"type": "naive", "replay_buffer_size": 1})
-    buffer_set.push("b", [{"data_id": "../sample"}, {"data_id": "../other"}])
-    buffer_set.close()
-    assert outside.exists() and caplog.text.count("left where they are") == 1
 
 
 actions = st.one_of(
@@ -374,15 +268,6 @@ def test_the_chunks_that_are_there_are_those_that_are_needed(kind, max_use, step
     finally:
         buffer_set.close()
     assert buffer_set.store.names == set()
-
-
-def test_nobody_can_push_a_batch_out_before_it_is_noted(make_buffers):
-    buffer_set = make_buffers(type="naive", replay_buffer_size=2)
-    buffer_set.fill("a")
-    add, was_locked = buffer_set._references.add, []
-    buffer_set._references.add = lambda rows: (was_locked.append(buffer_set._lock.locked()), add(rows))
-    buffer_set.sample("t", "b", 2, 0)
-    assert was_locked == [True]
 
 
 @pytest.mark.parametrize("kind", ["naive", "advanced"])
@@ -445,9 +330,10 @@ def test_collectors_that_are_ahead_wait_for_the_learner(event):
     buffer_set.fill("a", 4)
     buffer_set.sample("t", "b", 4, 0)
     buffer_set.fill("b", 9)
-    buffer_set.wait_for_room("b", 0)  # ends with its deadline
-    waiting = in_thread(buffer_set.wait_for_room, "b", UNTIL_NOTIFIED_S)
+    assert not buffer_set.ask("b", "c", 0)
+    waiting = in_thread(buffer_set.ask, "b", "c", UNTIL_NOTIFIED_S)
     if event == "drawn":
+        assert len(buffer_set.sample("t", "b", 4, 0)) == 4
         assert len(buffer_set.sample("t", "b", 4, 0)) == 4
     elif event == "closed":
         buffer_set.close_buffer("b")
@@ -457,12 +343,24 @@ def test_collectors_that_are_ahead_wait_for_the_learner(event):
     buffer_set.close()
 
 
+def test_a_collector_waits_for_the_answer_of_another_that_may_use_up_the_tolerance():
+    buffer_set = limited(tolerance=4)
+    buffer_set.fill("a", 4)
+    buffer_set.sample("t", "b", 4, 0)
+    assert buffer_set.ask("b", "c", 0) and buffer_set.ask("b", "d", 0) and buffer_set.ask("b", "e", 0)
+    assert not buffer_set.ask("b", "f", 0)
+    waiting = in_thread(buffer_set.ask, "b", "f", UNTIL_NOTIFIED_S)
+    buffer_set.answered("b", "c")
+    waiting()
+    buffer_set.close()
+
+
 def test_collectors_do_not_wait_for_a_learner_for_which_the_buffer_has_no_batch():
     buffer_set = limited()
     buffer_set.fill("a", 4)
     buffer_set.sample("t", "b", 4, 0)
     buffer_set.fill("b", 9)
-    waiting = in_thread(buffer_set.wait_for_room, "b", UNTIL_NOTIFIED_S)
+    waiting = in_thread(buffer_set.ask, "b", "c", UNTIL_NOTIFIED_S)
     assert buffer_set.sample("t", "b", 99, 0) is None
     waiting()
     buffer_set.close()

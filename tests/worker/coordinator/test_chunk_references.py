@@ -18,24 +18,6 @@ def test_a_chunk_is_deleted_when_its_last_use_has_ended():
     assert sorted(deleted) == ["a", "b"] and "a" not in references and "b" not in references
 
 
-def test_samples_without_a_chunk_and_unknown_ones_are_passed_over():
-    deleted = []
-    references = ChunkReferences(deleted.extend)
-    references.add([{"obs": 1}, {"data_id": "a"}])
-    references.release(["x"])
-    assert deleted == [] and "a" in references
-
-
-def test_clear_deletes_all():
-    deleted = []
-    references = ChunkReferences(deleted.extend)
-    references.add(rows("a", "a", "b"))
-    references.clear()
-    assert sorted(deleted) == ["a", "b"]
-    references.release(["a"])
-    assert sorted(deleted) == ["a", "b"]
-
-
 def test_threads_that_add_and_release_delete_each_chunk_once():
     deleted = []
     references = ChunkReferences(deleted.extend)
@@ -46,11 +28,3 @@ def test_threads_that_add_and_release_delete_each_chunk_once():
     for thread in threads:
         thread.join(30)
     assert sorted(deleted) == sorted(f"c{i}" for i in range(50))
-
-
-def test_references_know_the_chunks_in_use():
-    references = ChunkReferences(lambda names: None)
-    names = references.add([{"data_id": "a"}])
-    assert "a" in references and "b" not in references
-    references.release(names)
-    assert "a" not in references

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.base_parallel_commander import NaiveCommander, create_parallel_commander
+from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
 from ding.worker.transport.stores import FolderPolicyStore
 from tests.fakes import FakeWriter
 from tests.worker.coordinator.fakes import finish_info, main_cfg
@@ -108,13 +108,6 @@ def test_results_are_logged_under_their_own_names_on_both_axes_and_nothing_is_pr
 
 
 @both
-def test_a_failure_of_an_older_learner_task_leaves_the_ids_of_the_newer_one(make, kind):
-    commander = learning(make, kind)
-    commander.notify_fail_learner_task({**commander.learner, "task_id": "older"})
-    assert commander.get_collector_task()["buffer_id"] == commander.learner["buffer_id"]
-
-
-@both
 def test_a_commander_goes_on_with_the_training_that_runs(make, move, clock, kind):
     commander = learning(make, kind)
     train(commander, 0, 5)
@@ -178,13 +171,6 @@ def test_the_count_of_evaluations_for_the_patience_goes_on(make, move, clock, ki
 
 
 @both
-def test_a_commander_that_has_not_begun_begins(make, move, kind):
-    other = move(make(kind), kind)
-    assert other.get_collector_task() is None
-    assert other.get_learner_task() is not None and is_eval(other.get_collector_task())
-
-
-@both
 def test_a_learner_that_goes_on_ends_as_any_other(make, move, kind):
     commander = learning(make, kind)
     other = move(commander, kind)
@@ -212,10 +198,3 @@ def test_the_iterations_of_learners_that_have_gone_are_kept(make, move):
     assert other.get_learner_task() is not None
     train(other, 0, 2)
     assert other._active_player.total_agent_step == 7
-
-
-def test_commanders_that_cannot_go_on_have_no_state(make):
-    commander = make("naive")
-    assert isinstance(commander, NaiveCommander) and commander.state_dict() == {}
-    commander.load_state_dict({})
-    assert commander.get_learner_task()["task_id"] == "learner_task_id1"

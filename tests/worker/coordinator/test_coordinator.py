@@ -1,8 +1,6 @@
 """A coordinator among workers of this process: runs as a whole, their ends, and what goes wrong in them."""
 
-import gc
 import threading
-import weakref
 from functools import partialmethod
 from types import SimpleNamespace
 
@@ -12,7 +10,7 @@ from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.coordinator.coordinator import ROOM_WAIT_S, TaskState, failure_text
+from ding.worker.coordinator.coordinator import TaskState, failure_text
 from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from ding.worker.transport.transport import TaskFailed, WorkerLost
@@ -185,21 +183,6 @@ def test_a_worker_that_comes_free_gets_the_next_task_at_once(make, workers):
         collector.expect("collector_close_task")
 
 
-def test_collectors_that_wait_for_the_first_news_of_a_learner_begin_with_it(make, workers):
-    news = [{"learner_step": 0, "learner_done": False}]
-
-    def get_data(task):
-        return {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0, "infos": news.copy()}
-
-    learner = workers(AutoLearner(iterations=1, learner_get_data_task=get_data))
-    collector = workers(batched_collector())
-    coordinator = make([learner], [collector])
-    tasks = coordinator._commander.collector_tasks
-    coordinator._commander.update_learner_info = lambda task_id, info: tasks.append(collector_task("c"))
-    start(coordinator, [learner_task("l")])
-    collector.expect("resource"), collector.expect("collector_start_task")
-
-
 def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
     collector = workers(batched_collector())
     coordinator = make([], [collector])
@@ -239,26 +222,70 @@ def test_an_evaluation_is_recorded_with_the_env_steps_of_its_weights(make, worke
     assert coordinator.status().evaluations[0].env_step == 40
 
 
-def test_a_collector_is_asked_for_more_when_the_limiter_has_room(make, workers, monkeypatch):
-    learner, collector = workers(AutoLearner(iterations=99)), workers(batched_collector())
-    coordinator = make([learner], [collector])
-    buffers, waits = coordinator._buffers, []
-    buffers.create_limiter = lambda: SampleLimiter(1.0, 4)
-    monkeypatch.setattr(buffers, "wait_for_room", lambda *args: waits.append((*args, buffers.levels()[0].size)))
+class EagerCollector:
+    """A collector that always has a chunk of two samples ready, and has made no env step for long.
+
+    Attributes:
+        messages: all that it was sent since the last `clear`.
+    """
+
+    def __init__(self, changed):
+        self.messages, self._changed = [], changed
+        self.worker = batched_collector(collector_data_task=self._send, resource=self._answer)
+
+    def _answer(self, task):
+        with self._changed:
+            self.messages.append(task["name"])
+            self._changed.notify_all()
+        return {"gpu": 1, "cpu": 20}
+
+    def _send(self, task):
+        self._answer(task)
+        return {**collected(rows("a", 2)), "progress": {"cur_step": 2, "silence_s": 1e4}, "silence_s": 1e4}
+
+    def close(self):
+        self.worker.close()
+
+
+def test_with_fifty_collectors_and_a_slow_learner_samples_and_updates_keep_their_ratio(make, workers, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.coordinator.HOLD_S", 0.01)
+    changed, may_train = threading.Condition(), threading.Semaphore(0)
+    learner = workers(AutoLearner(iterations=99, at_once=1))
+    train = learner.worker.answers["learner_learn_task"]
+    learner.worker.answers["learner_learn_task"] = lambda task: may_train.acquire(timeout=PATIENCE_S) and train(task)
+    collectors = [workers(EagerCollector(changed)) for _ in range(50)]
+    coordinator = make([learner], collectors)
+    coordinator._buffers.create_limiter = lambda: SampleLimiter(1.0, tolerance=200)  # two chunks of each collector
+
+    def wait_until_all_are_held():
+        held = ["resource"] * 3
+        with changed:
+            assert changed.wait_for(lambda: any("collector_data_task" in c.messages for c in collectors), PATIENCE_S)
+            for collector in collectors:
+                collector.messages.clear()
+            assert changed.wait_for(lambda: all(c.messages[-3:] == held for c in collectors), PATIENCE_S)
+            for collector in collectors:
+                collector.messages.clear()
+        return coordinator.progress().samples
+
+    start(coordinator, [learner_task("l")], [collector_task(f"c{number}") for number in range(50)])
+    samples = wait_until_all_are_held()
+    for _ in range(5):
+        may_train.release()
+        coordinator._commander.expect("update_learner_info", "l")
+        more = wait_until_all_are_held()
+        assert more == samples + 2  # as many as the learner has drawn, in one chunk
+        samples = more
+    assert coordinator.status().errors == ()  # nobody who was held is taken for silent
+    may_train.release(99)
+
+
+def test_the_queue_of_a_collector_holds_one_chunk_under_a_limit(make, workers):
+    coordinator = make([workers(AutoLearner(iterations=99))], [collector := workers(batched_collector())])
+    coordinator._buffers.create_limiter = lambda: SampleLimiter(1.0, 4)
     start(coordinator, [learner_task("l")], [collector_task("c")])
     collector.expect("resource")
     assert collector.expect("collector_start_task")["task_info"]["queue_size"] == 1
-    collector.reply(collected(rows("a", 2), [info(True)]))
-    while coordinator._commander.told.get(timeout=PATIENCE_S)[0] != "finish_collector_task":
-        continue
-    assert waits == [("buffer", ROOM_WAIT_S, 2)]
-
-
-def test_the_queue_of_a_collector_has_its_own_size_without_a_limit(make, workers):
-    coordinator = make([workers(AutoLearner(iterations=99))], [collector := workers(batched_collector())])
-    start(coordinator, [learner_task("l")], [collector_task("c")])
-    collector.expect("resource")
-    assert "queue_size" not in collector.expect("collector_start_task")["task_info"]
 
 
 def test_the_commander_reads_the_env_steps_that_the_coordinator_counts(make, workers):
@@ -383,20 +410,6 @@ def test_a_failed_learner_task_takes_its_buffer_and_batches_with_it(make, worker
     collector.reply(collected())
 
 
-def test_a_commander_may_keep_the_buffer_of_a_finished_learner(make, workers):
-    learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
-    coordinator = make([learner], [collector])
-    done = threading.Event()
-    coordinator._commander.finish_learner_task = lambda task_id, finished_task: done.set()
-    start(coordinator, [learner_task("l")], [collector_task("c")])
-    collector.reply(collected(rows("a", 4)))
-    assert done.wait(PATIENCE_S) and learner.closed.wait(PATIENCE_S)
-    collector.reply(collected(rows("b", 4), [info(True)]))
-    coordinator._commander.expect("update_learner_info")
-    coordinator._commander.expect("finish_collector_task")
-    assert coordinator._replay_buffer["buffer"].count() == 8
-
-
 def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
     def go_away(task):
         collector.server.close(timeout_s=0)
@@ -444,21 +457,6 @@ def test_a_commander_that_fails_over_a_result_ends_the_run(make, workers, method
     assert "RuntimeError: no idea" in failure_text(coordinator.failure)
 
 
-def test_a_commander_that_fails_over_a_failure_does_not_hide_it(make, workers):
-    def fail(task):
-        raise RuntimeError("nor this")
-
-    collector = workers(batched_collector(collector_data_task=lambda task: TaskFail(result={"message": "first"})))
-    coordinator = make([], [collector])
-    coordinator._commander.notify_fail_collector_task = fail
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    assert coordinator.wait(PATIENCE_S)
-    assert "first" in failure_text(coordinator.failure)
-    collector.expect("resource"), collector.expect("collector_start_task"), collector.expect("collector_data_task")
-    collector.expect("collector_close_task")
-    assert "nor this" in text_log()
-
-
 def test_a_buffer_that_cannot_be_made_ends_the_run(make, workers):
     learner = workers(AutoLearner(iterations=1))
     coordinator = make([learner])
@@ -474,22 +472,6 @@ def test_samples_that_the_buffer_refuses_end_the_run(make, workers):
     collector.reply(collected([{"data_id": "a", "priority": -1.0}]))
     assert coordinator.wait(PATIENCE_S)
     assert "priority = -1.0 is not allowed" in failure_text(coordinator.failure)
-
-
-def test_a_failure_after_the_end_is_none(make, workers):
-    collectors = [workers(batched_collector()) for _ in range(2)]
-    coordinator = make([], collectors)
-    coordinator._commander.results.update(e1=True, e2=True)
-    start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
-    for collector in collectors:  # both have begun: a task that comes after the end would not
-        for name in ("resource", "collector_start_task", "collector_data_task"):
-            collector.expect(name)
-    collectors[0].reply(collected([], [info(True)]))
-    assert coordinator.wait(PATIENCE_S)
-    collectors[1].reply(TaskFail(result={"message": "too late"}))
-    coordinator._commander.expect("finish_collector_task")
-    coordinator._commander.expect("notify_fail_collector_task")
-    assert coordinator.failure is None
 
 
 # Starting and closing.
@@ -540,21 +522,6 @@ def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, mon
     release.set()
     for thread in own_threads():
         thread.join(PATIENCE_S)
-
-
-def test_a_coordinator_that_nobody_needs_closes_itself(make):
-    coordinator = Coordinator(local_cfg([], []))
-    commander = coordinator._commander
-    gone = weakref.ref(coordinator)
-    del coordinator
-    gc.collect()
-    assert gone() is None and commander.is_closed
-
-
-def test_a_coordinator_that_could_not_be_made_is_collected_quietly():
-    with pytest.raises(KeyError, match="emperor"):
-        Coordinator(local_cfg([], [], commander="emperor"))
-    gc.collect()
 
 
 def test_closing_is_bounded_when_workers_hang(make, workers, monkeypatch):
@@ -650,46 +617,6 @@ def test_unknown_buffers_are_told_and_give_nothing(make):
     assert "1 samples for the unknown buffer b" in log and "priorities for the unknown buffer b" in log
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("bad_files", "has skipped {} bad files of samples"),
-        ("unwritten_weights", "could not write its weights {} times"),
-        ("unwritten_checkpoints", "could not save {} of its checkpoints"),
-    ],
-)
-def test_losses_of_a_learner_are_told_each_time_there_is_twice_as_much(make, kind, text):
-    coordinator = make()
-    coordinator._task_state["t"] = TaskState("t")
-    for count in (0, 1, 1, 2, 3, 4, 7, 9):
-        coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 0, kind: count})
-    told = [note.text for note in coordinator.status().errors if "the learner of" in note.text]
-    assert told == [f"the learner of the task t {text.format(n)}; see its log" for n in (1, 2, 4, 9)]
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_failures_to_write_are_counted_anew_once_samples_have_been_pushed(make, fails):
-    coordinator, task = make(), collector_task("t")
-    error = TaskFailed("collector0", "collector_data_task", {"message": "no room", "exception": "StorageError"})
-    for number in range(6):
-        coordinator._task_state["t"] = TaskState("t")
-        if number == 5 and not fails:
-            coordinator.deal_with_collector_send_data("t", "b", "a", rows("a", 1))
-        coordinator.deal_with_task_error("collector", task, error)
-    assert (coordinator.failure is not None) == fails
-
-
-def test_samples_for_an_unknown_buffer_are_told_each_time_there_are_twice_as_many(make):
-    """A collector may collect for long after its learner is done, if the commander does not call it useless."""
-    coordinator = make()
-    for task_id in ("t", "u"):
-        coordinator._task_state[task_id] = TaskState(task_id)
-        for _ in range(10):
-            coordinator.deal_with_collector_send_data(task_id, "b", "d", rows("d", 3))
-    told = [note.text for note in coordinator.status().errors]
-    assert told == 2 * [f"{n} samples for the unknown buffer b are dropped" for n in (3, 6, 12, 24)]
-
-
 def test_samples_that_come_after_the_end_are_no_error(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
@@ -710,29 +637,11 @@ def test_a_refused_push_counts_as_no_samples(make):
     assert (progress.samples, progress.env_steps) == (2, 4)
 
 
-def test_samples_may_come_one_by_one(make):
-    coordinator = make()
-    coordinator._task_state["t"] = TaskState("t")
-    open_buffer(coordinator, "b", type="naive")
-    coordinator.deal_with_collector_send_data("t", "b", "d", {"data_id": "d"})
-    assert coordinator._replay_buffer["b"].count() == 1
-
-
 def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make, workers):
     coordinator = make([], [workers(batched_collector())], collector_task_timeout=0)
     start(coordinator, [], [collector_task("c")])  # there is no buffer for it
     coordinator._commander.expect("notify_fail_collector_task", "c")
     assert "collector task c could not begin in time" in text_log() and coordinator.failure is None
-
-
-def test_an_empty_state_is_of_no_run(make):
-    coordinator = make()
-    coordinator.load_state_dict({})
-
-
-def test_a_task_state_knows_when_it_began():
-    state = TaskState("t")
-    assert state.task_id == "t" and state.start_time > 0
 
 
 def test_the_default_config():
@@ -764,7 +673,3 @@ def test_the_default_config():
 def test_the_config_is_checked(cfg, match):
     with pytest.raises(ConfigError, match=match):
         Coordinator(local_cfg([], [], **cfg))
-
-
-def test_samples_may_be_kept_in_no_folder():
-    Coordinator(local_cfg([], [], path_data=None)).close()

@@ -58,7 +58,8 @@ def test_without_a_limit_nobody_waits():
     limiter.draw(1000)
     assert limiter.may_draw
     limiter.insert(10**6)
-    assert not limiter.is_full
+    limiter.asked.add("task")
+    assert limiter.may_ask
 
 
 def test_the_learner_waits_for_the_first_samples():
@@ -72,7 +73,7 @@ def test_the_learner_waits_for_the_first_samples():
 def test_samples_before_the_first_batch_do_not_count():
     limiter = SampleLimiter(4.0, tolerance=8)
     limiter.insert(1000)
-    assert not limiter.is_full
+    assert limiter.may_ask
     limiter.draw(32)
     assert not limiter.may_draw
 
@@ -82,11 +83,11 @@ def test_collectors_go_on_while_the_buffer_has_no_batch():
     limiter.insert(1)
     limiter.draw(4)
     limiter.insert(20)
-    assert limiter.is_full
+    assert not limiter.may_ask
     limiter.draw(0)
-    assert not limiter.is_full
+    assert limiter.may_ask
     limiter.draw(4)
-    assert limiter.is_full
+    assert not limiter.may_ask
 
 
 def test_the_counts_are_kept():
@@ -95,9 +96,9 @@ def test_the_counts_are_kept():
     limiter.draw(4)
     limiter.insert(6)
     other.load_state_dict(limiter.state_dict())
-    assert (other.inserted, other.drawn, other.may_draw, other.is_full) == (9, 4, True, False)
+    assert (other.inserted, other.drawn, other.may_draw, not other.may_ask) == (9, 4, True, False)
     other.insert(4)
-    assert other.is_full
+    assert not other.may_ask
 
 
 @settings(max_examples=50, deadline=None)
@@ -106,17 +107,24 @@ def test_the_counts_are_kept():
     st.integers(1, 64),
     st.integers(1, 64),
     st.integers(1, 128),
-    st.lists(st.booleans(), min_size=20, max_size=200),
+    st.lists(st.integers(-2, 9), min_size=20, max_size=200),
 )
-def test_the_ratio_holds_and_never_do_both_wait(ratio, tolerance, batch_size, chunk, turns):
+def test_the_ratio_holds_for_any_number_of_collectors_and_never_do_all_wait(ratio, tolerance, batch_size, chunk, turns):
+    """Each turn, one of ten collectors is asked, or answers if it was, or the learner draws a batch."""
     limiter, first = SampleLimiter(ratio, tolerance), None
-    for collects in turns:
-        assert limiter.may_draw or not limiter.is_full
-        if collects and not limiter.is_full:
+    for turn in turns:
+        assert limiter.may_draw or limiter.may_ask or limiter.asked
+        if turn < 0:
+            if limiter.may_draw:
+                before = len(limiter.asked) * chunk  # asked before the first batch
+                first = (limiter.inserted, before) if first is None else first
+                limiter.draw(batch_size)
+        elif str(turn) in limiter.asked:
             limiter.insert(chunk)
-        elif not collects and limiter.may_draw:
-            first = limiter.inserted if first is None else first
-            limiter.draw(batch_size)
+            limiter.asked.discard(str(turn))
+        elif limiter.may_ask:
+            limiter.asked.add(str(turn))
         if first is not None:
-            owed = ratio * (limiter.inserted - first)
-            assert owed - ratio * (tolerance + chunk) - 1e-6 <= limiter.drawn <= owed + batch_size + 1e-6
+            owed = ratio * (limiter.inserted - first[0])
+            slack = max(tolerance + chunk, first[1])
+            assert owed - ratio * slack - 1e-6 <= limiter.drawn <= owed + batch_size + 1e-6

@@ -7,7 +7,6 @@ from easydict import EasyDict
 
 from ding.interaction import TaskFail
 from ding.worker import Coordinator, create_comm_collector
-from ding.worker.coordinator import worker_table
 from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport
@@ -206,24 +205,6 @@ def test_the_user_is_told_once_and_soon_of_a_task_that_makes_no_step(is_eval, na
     assert told == [f"exp: the {name} c has made no env step for 15 s"]
 
 
-def test_a_task_without_progress_goes_on_where_no_limit_is_set(make, workers):
-    collector = workers(batched_collector())
-    coordinator = make([], [collector], Keeper(), task_silence_s=0)
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    collector.reply(silent(10.0**9))
-    collector.reply(collected([], [info(True)]))
-    coordinator._commander.expect("finish_collector_task", "e")
-
-
-def test_a_task_without_progress_whose_worker_nobody_replaces_ends_the_run_and_is_named(make, workers):
-    collector = workers(batched_collector())
-    coordinator = make([], [collector], Keeper(is_able=False), task_silence_s=5)
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    collector.reply(silent(6.0))
-    assert coordinator.wait(PATIENCE_S)
-    assert "collector collector0 has made no env step for 6 s in the task e" in str(coordinator.failure)
-
-
 def test_a_collector_that_hangs_takes_another_task_where_nobody_can_restart_it():
     gate = GATES["g"] = Gate()
     FolderPolicyStore("policy").write("policy", weights(0))
@@ -339,26 +320,6 @@ def test_places_for_tasks_come_and_go_with_collectors_but_for_those_who_were_spa
     assert told == places
 
 
-def test_what_a_lost_collector_has_not_told_of_is_deleted(make, workers):
-    store, arrived, let_go = MemorySampleStore("lost"), threading.Event(), threading.Event()
-    learner = workers(AutoLearner(99, learner_learn_task=hanging(arrived, let_go)))
-    collector = workers(batched_collector())
-    coordinator = make([learner], [collector], Keeper(), path_data=store.root)
-    start(coordinator, [learner_task("l", replay_buffer_size=4)], [collector_task("c")])
-    for name in ("env_c_0", "env_c_1", "env_d_0"):
-        store.write(name, b"")
-    collector.reply(collected(rows("env_c_0", 4)))
-    assert arrived.wait(PATIENCE_S)
-    until_gone(coordinator, "collector", "collector0")
-    coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert store.names() == {"env_c_0", "env_d_0"}
-    let_go.set()
-    store.write("env_c_2", b"")  # it was only slow
-    coordinator.close()
-    assert store.names() == {"env_d_0"}
-    forget_memory_stores("lost")
-
-
 def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
     store, keeper = MemorySampleStore("lost"), Keeper()
     arrived, let_go = threading.Event(), threading.Event()
@@ -413,19 +374,6 @@ def test_a_worker_that_is_free_may_be_lost_too(make, workers):
     assert states_of(coordinator, "collector") == ["free"]
 
 
-def test_a_worker_that_takes_the_place_of_one_of_its_name_is_not_one_more(make, workers):
-    first, second = workers(batched_collector()), workers(batched_collector())
-    coordinator = make([], [first], Keeper())
-    start(coordinator, [], [collector_task("c", is_eval=True)])
-    first.expect("resource"), first.expect("collector_start_task"), first.expect("collector_data_task")
-    coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)  # its loss was not told
-    coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert coordinator._commander.collector_task_places == 1
-    assert [(worker.state, worker.restarts) for worker in coordinator.status().workers] == [("free", 1)]
-    assert coordinator.failure is None
-    first.reply(collected())
-
-
 @pytest.mark.parametrize("is_able", [True, False])
 def test_a_worker_that_is_back_but_cannot_be_connected_is_lost_again(is_able, make):
     keeper = Keeper(is_able)
@@ -435,21 +383,6 @@ def test_a_worker_that_is_back_but_cannot_be_connected_is_lost_again(is_able, ma
     assert keeper.asked == [("collector", "collector0", WorkerLost)]
     assert coordinator.system_shutdown_flag is not is_able
     assert isinstance(coordinator.failure, WorkerLost) is not is_able
-
-
-def test_nobody_is_brought_back_after_the_end(make, workers):
-    keeper, collector = Keeper(), workers(batched_collector())
-    coordinator = make([], [collector], keeper)
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    collector.expect("resource"), collector.expect("collector_start_task"), collector.expect("collector_data_task")
-    end_run(coordinator)
-    until_gone(coordinator, "collector", "collector0")
-    coordinator._commander.expect("notify_fail_collector_task", "e")
-    coordinator.deal_with_worker_back("collector", "collector0", "local", 999)
-    assert keeper.asked == [] and coordinator.failure is None
-    coordinator.close()
-    assert keeper.is_closed
-    collector.reply(collected())
 
 
 # Workers that somebody else starts again, at their old addresses.
@@ -508,35 +441,6 @@ def test_a_worker_that_is_back_and_fails_is_given_up_with_that_error(keep):
     keep(joiner, PATIENCE_S).lost("collector", "c", WorkerLost("gone"))
     assert joiner.has_given_up.wait(PATIENCE_S)
     assert joiner.given_up == [("collector", "c", failure)]
-
-
-def test_with_no_time_to_wait_nobody_is_brought_back(keep):
-    joiner = Joiner(at=1)
-    assert keep(joiner, 0).lost("collector", "c", WorkerLost("gone")) is False
-    assert joiner.attempts == []
-
-
-def test_closing_has_one_limit_for_all_who_are_waited_for(monkeypatch):
-    monkeypatch.setattr(worker_table, "CLOSE_S", 0.1)
-    all_wait, go, waits = threading.Barrier(4, timeout=PATIENCE_S), threading.Event(), []
-
-    def join(kind, name, timeout_s):
-        all_wait.wait()
-        go.wait(PATIENCE_S)
-
-    class Thread(threading.Thread):
-        def join(self, timeout=None):
-            waits.append(timeout)
-            super().join(timeout)
-
-    monkeypatch.setattr(worker_table.threading, "Thread", Thread)
-    keeper = ReconnectSupervisor(join, lambda *told: None, PATIENCE_S)
-    for name in "abc":
-        keeper.lost("collector", name, WorkerLost("gone"))
-    all_wait.wait()
-    keeper.close()
-    go.set()
-    assert waits[0] <= 0.1 and waits[1:] == [0.0, 0.0]
 
 
 def test_closing_ends_the_wait(keep):
@@ -607,7 +511,3 @@ def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
         coordinator.close()
         first.close()
         second.close()
-
-
-def test_workers_of_this_process_are_not_waited_for(make):
-    assert make(worker_return_timeout=60).supervisor.lost("collector", "c", WorkerLost("gone")) is False

@@ -5,11 +5,8 @@ import pathlib
 
 import pytest
 import torch
-from easydict import EasyDict
 
-import ding.worker
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.base_parallel_commander import create_parallel_commander, get_parallel_commander_cls
 from ding.worker.coordinator.one_vs_one_parallel_commander import OneVsOneCommander
 from ding.worker.transport.stores import FolderPolicyStore, MemoryPolicyStore, forget_memory_stores
 from tests.fakes import FakeWriter
@@ -136,14 +133,6 @@ def test_after_a_snapshot_an_earlier_self_plays_too_without_being_trained(make):
     assert store.read(CHECKPOINT).state == weights(22) and store.read(earlier).state == weights(20)
 
 
-@pytest.mark.parametrize("root", ["policy", os.path.join("some", "folder")])
-def test_collectors_read_the_weights_of_an_earlier_self_by_a_plain_name(make, root):
-    commander = make(path_policy=root)
-    FolderPolicyStore(root).write(f"{HOME}_ckpt.pth", weights(3))
-    assert commander._league.judge_snapshot(HOME, force=True)
-    assert FolderPolicyStore(root).read(f"{HOME}_ckpt_0.pth").state == weights(3)
-
-
 def test_weights_in_memory_are_copied_in_memory(make):
     commander = make(transport="local")
     store = MemoryPolicyStore("policy")
@@ -151,13 +140,6 @@ def test_weights_in_memory_are_copied_in_memory(make):
     train(commander, 21, 21, store)
     assert store.read(f"{HOME}_ckpt_20.pth").state == weights(20) and store.read(CHECKPOINT).state == weights(21)
     assert os.listdir("policy") == []
-
-
-def test_without_weights_in_memory_there_is_no_snapshot(make):
-    commander = make(transport="local")
-    with pytest.raises(FileNotFoundError, match="there are no weights"):
-        commander._league.judge_snapshot(HOME, force=True)
-    assert commander._league.historical_players == []
 
 
 def test_pretrained_weights_are_put_into_memory(make):
@@ -251,18 +233,6 @@ def test_games_go_into_the_record_of_those_who_played_them(make):
     assert commander._jobs == {}
 
 
-def test_nothing_is_kept_of_jobs_that_are_over(duel, clock):
-    clock.now += 6
-    for end in (finish, lambda commander, task: commander.notify_fail_collector_task(task)):
-        evaluation, collecting = duel.get_collector_task(), duel.get_collector_task()
-        assert (is_eval(evaluation), is_eval(collecting)) == (True, False)
-        assert duel._jobs == {collecting["task_id"]: [HOME, HOME]}
-        end(duel, evaluation)
-        end(duel, collecting)
-        assert duel._jobs == {}
-        clock.now += 6
-
-
 def test_a_task_that_was_broken_off_before_an_episode_ended_is_no_game(duel):
     finish(duel, duel.get_collector_task(), [[], []], real_episode_count=0)
     assert dict(duel._league.payoff._data) == {}
@@ -299,13 +269,6 @@ def test_a_learner_that_takes_the_place_of_another_goes_on_counting(duel):
     assert duel._active_player.total_agent_step == 50
     steps = [player.total_agent_step for player in duel._league.historical_players]
     assert steps == [20, 40] and len(set(duel._league.payoff.players)) == 3
-
-
-def test_a_failure_of_an_older_learner_task_changes_nothing(duel):
-    train(duel, 0, 5)
-    duel.notify_fail_learner_task({**duel.learner, "task_id": "older"})
-    train(duel, 6, 6)
-    assert duel._active_player.total_agent_step == 6 and duel._current_buffer_id == duel.learner["buffer_id"]
 
 
 @pytest.mark.differs(
@@ -359,11 +322,6 @@ def test_a_config_is_checked_at_birth(make, cfg, message):
         make(**cfg)
 
 
-def test_an_unknown_league_is_named(make):
-    with pytest.raises(KeyError, match="unknown type 'nothing'"):
-        make(league={"league_type": "nothing"})
-
-
 def test_the_default_config_has_two_collector_tasks_at_a_time():
     assert OneVsOneCommander.default_config() == {
         "collector_task_space": 2,
@@ -375,12 +333,3 @@ def test_the_default_config_has_two_collector_tasks_at_a_time():
         "min_samples": 1,
         "cfg_type": "OneVsOneCommanderDict",
     }
-
-
-def test_it_is_found_by_its_name_and_exported(make):
-    assert get_parallel_commander_cls(EasyDict(type="one_vs_one")) is OneVsOneCommander
-    assert ding.worker.OneVsOneCommander is ding.worker.coordinator.OneVsOneCommander is OneVsOneCommander
-    main = main_cfg("one_vs_one", path_policy="policy")
-    commander = create_parallel_commander(main)
-    assert type(commander) is OneVsOneCommander
-    commander.close()

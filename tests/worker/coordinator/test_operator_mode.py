@@ -113,35 +113,6 @@ def test_a_worker_that_is_lost_in_a_task_is_let_go(operator, collectors, make):
     assert comm.workers.find(name_of(worker)) is None
 
 
-def test_a_worker_whose_task_ends_as_it_vanishes_is_not_free_again(operator, collectors, make):
-    comm = make(collector_target_num=1)
-    worker = collectors()
-    comm.start()
-    gate, ending = threading.Event(), threading.Event()
-
-    def finish(task_id, finished_task):
-        ending.set()
-        assert gate.wait(PATIENCE_S)
-
-    comm.side.deal_with_collector_finish_task = finish
-    comm.send_collector_task(collector_task("t"))
-    worker.reply(collected([], [info(True)]))
-    assert ending.wait(PATIENCE_S)
-    operator.listed = {}
-    comm.side.expect("decrease_collector")
-    gate.set()
-    for thread in threading.enumerate():
-        if thread.name == "coordinator_collector_task":
-            thread.join(PATIENCE_S)
-    assert comm.workers.free_count("collector") == 0 and comm.side.told.empty()
-
-
-def test_letting_go_of_nobody_does_nothing(make):
-    comm = make()
-    comm.leave("collector", "nobody")
-    assert comm.side.told.empty()
-
-
 # The start.
 
 

@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 
 from ding.worker.coordinator.run_monitor import Progress, RunMonitor
@@ -18,19 +16,6 @@ def test_samples_steps_iterations_and_policy_lag_are_summed_up():
     assert state.take_learner_info({"learner_step": 8}) is True
     assert state.take_learner_info({"learner_step": 7}) is False
     assert state.progress() == Progress(5, 15, 9, 5, None, None)
-
-
-def test_of_several_policies_the_newest_counts():
-    state = RunMonitor()
-    state.take_samples("a", 1, {"policy_iter": [3, 5]})
-    state.take_learner_info({"learner_step": 5})
-    assert state.progress().policy_lag == 1
-
-
-def test_samples_of_workers_that_tell_no_iteration_and_steps_count_as_samples():
-    state = RunMonitor(max_env_step=1)
-    state.take_samples("a", 1, {"data_id": "x"})
-    assert not state.is_over and state.progress() == Progress(1, 0, 0, 0, None, None)
 
 
 def test_evaluations_make_no_env_steps():
@@ -94,15 +79,6 @@ def test_the_first_end_counts():
     assert state.failure is error
 
 
-def test_the_end_wakes_those_who_wait():
-    state = RunMonitor()
-    waiter = threading.Thread(target=state.wait, args=(30,))
-    waiter.start()
-    state.end()
-    waiter.join(10)
-    assert not waiter.is_alive() and state.wait(0)
-
-
 def test_an_evaluation_is_told_with_the_env_steps_when_the_learner_had_made_its_weights():
     state = RunMonitor()
     for train_iter, steps in ((3, 10), (5, 10), (8, 25)):
@@ -111,15 +87,6 @@ def test_an_evaluation_is_told_with_the_env_steps_when_the_learner_had_made_its_
     assert [state.env_steps_at(train_iter) for train_iter in (0, 2, 3, 7, 8, 99, [3, 8])] == [0, 0, 10, 10, 25, 25, 25]
     state.take_collector_end("e", {"eval_flag": True, "reward_mean": 1.0, "train_iter": 3, "env_step": 10})
     assert state.report().evaluations[0].env_step == 10
-
-
-def test_the_env_steps_of_earlier_iterations_are_thinned_out(monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.run_monitor._MAX_MARKS", 4)
-    state = RunMonitor()
-    for number in range(1, 10):
-        state.take_collector_info("a", {"cur_step": 10 * number})
-        state.take_learner_info({"learner_step": number - 1})
-    assert state.env_steps_at(9) == 90 and state.env_steps_at(0) == 0 and state.env_steps_at(5) in (0, 40, 50)
 
 
 def test_the_weights_of_a_resumed_run_have_its_env_steps():

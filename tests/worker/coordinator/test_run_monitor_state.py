@@ -3,7 +3,7 @@
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.run_monitor import EnvSteps, Evaluation, Progress, RunMonitor
+from ding.worker.coordinator.run_monitor import Evaluation, Progress, RunMonitor
 
 
 def kept(part):
@@ -40,15 +40,6 @@ def test_a_learner_that_goes_on_from_an_older_checkpoint_does_not_turn_the_count
     assert other.progress().train_iter == 9
 
 
-def test_no_counter_goes_back(state):
-    other = RunMonitor()
-    other.take_samples("a", 30, {"policy_iter": 40, "cur_step": 100})
-    other.take_learner_info({"learner_step": 80})
-    other.take_collector_end("e", {"eval_flag": True, "reward_mean": 9.0})
-    other.load_state_dict(kept(state))
-    assert other.progress() == Progress(30, 100, 81, 41, 9.0, 9.0)
-
-
 def test_max_env_step_is_that_of_the_whole_run(state):
     other = RunMonitor(max_env_step=20)
     other.load_state_dict(kept(state))
@@ -62,14 +53,6 @@ def test_a_run_without_evaluations_has_no_returns():
     other = RunMonitor()
     other.load_state_dict(kept(RunMonitor()))
     assert other.progress() == Progress(0, 0, 0, 0, None, None)
-
-
-def test_env_steps_count_from_a_total():
-    steps = EnvSteps()
-    steps.count_from(10)
-    steps.report("a", 3)
-    steps.count_from(5)
-    assert steps.total == 13
 
 
 class Clock:
@@ -90,8 +73,8 @@ def test_the_history_goes_on_without_the_time_in_between():
     clock.now += 1000
     other = RunMonitor(clock=clock)
     clock.now += 1
-    other.add_evaluation(6, 3, 2.5)
     other.load_state_dict(state)
+    other.add_evaluation(6, 3, 2.5)
     clock.now += 2
     other.add_error("after")
     told = other.report()

@@ -110,49 +110,11 @@ def test_a_task_that_cannot_begin_holds_up_no_other(start):
     scheduler.expect("begin", "collector", "stuck")
 
 
-def test_not_more_tasks_are_asked_for_than_can_be_of_use(start):
-    scheduler = start(free=(0, 2), collector=["a", "b", "c", "d", "e"], blocked="abcde")
-    scheduler.free["learner"] = 1
-    for _ in range(3):
-        scheduler.notify()
-        scheduler.expect("nothing", "learner")
-    scheduler.end()
-    scheduler.join(PATIENCE_S)
-    assert scheduler.tasks["collector"] == ["d", "e"]
-
-
 def test_a_task_that_waits_too_long_is_dropped(start):
     scheduler = start(
         free=(0, 1), collector=["stuck"], blocked=["stuck"], timeouts_s={"learner": 1e9, "collector": 0.05}
     )
     scheduler.expect("drop", "collector", "stuck")
-
-
-def test_a_task_that_has_begun_after_a_wait_waits_no_more(start):
-    scheduler = start(free=(0, 1), collector=["late"], blocked=["late"])
-    scheduler.expect("nothing", "collector")
-    assert scheduler.waiting_counts() == {"learner": 0, "collector": 1}
-    scheduler.blocked.clear()
-    scheduler.notify()
-    scheduler.expect("begin", "collector", "late")
-    for _ in range(2):
-        scheduler.free["collector"] = 1
-        scheduler.notify()
-        scheduler.expect("nothing", "collector")  # and not "begin" once more
-    assert scheduler.waiting_counts() == {"learner": 0, "collector": 0}
-
-
-def test_a_task_that_was_dropped_is_neither_dropped_nor_begun_again(start):
-    scheduler = start(
-        free=(0, 1), collector=["stuck"], blocked=["stuck"], timeouts_s={"learner": 1e9, "collector": 0.05}
-    )
-    scheduler.expect("drop", "collector", "stuck")
-    scheduler.expect("nothing", "collector")
-    scheduler.blocked.clear()
-    for _ in range(2):
-        scheduler.notify()
-        scheduler.expect("nothing", "collector")
-    assert scheduler.waiting_counts() == {"learner": 0, "collector": 0}
 
 
 @pytest.fixture
@@ -169,39 +131,6 @@ def rests(monkeypatch):
     return seconds
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "idle_s", "shortest", "longest"),
-    [
-        (1e9, 20.0, 20.0, 20.0),  # nothing is overdue before the commander is to be asked again
-        (30.0, 1e9, 1.0, 30.0),  # until the task that waits is overdue
-        (0.0, 1e9, 0.001, 0.001),  # it is overdue already; the processor is left to others all the same
-    ],
-)
-def test_it_rests_until_a_task_is_overdue_or_the_commander_is_to_be_asked(
-    start, rests, monkeypatch, timeout_s, idle_s, shortest, longest
-):
-    monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", idle_s)
-    timeouts_s = {"learner": 1e9, "collector": timeout_s}
-    start(free=(0, 1), collector=["stuck"], blocked=["stuck"], timeouts_s=timeouts_s)
-    assert shortest <= rests.get(timeout=PATIENCE_S) <= longest
-
-
-def test_without_a_task_that_waits_it_rests_until_the_commander_is_to_be_asked(start, rests):
-    start()
-    assert rests.get(timeout=PATIENCE_S) == 1.0
-
-
-def test_a_task_that_no_worker_takes_after_all_waits(start):
-    scheduler = start(free=(0, 0), learner=["l1"])
-    begin, scheduler.begin_task = scheduler.begin_task, lambda kind, task: False
-    scheduler.free["learner"] = 1
-    scheduler.notify()
-    scheduler.expect("nothing", "learner")
-    scheduler.begin_task = begin
-    scheduler.notify()
-    scheduler.expect("begin", "learner", "l1")
-
-
 def test_a_commander_that_goes_by_the_clock_is_asked_again(start, monkeypatch):
     monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", 0.01)
     scheduler = start(free=(1, 0))
@@ -209,38 +138,6 @@ def test_a_commander_that_goes_by_the_clock_is_asked_again(start, monkeypatch):
         scheduler.expect("nothing", "learner")
     scheduler.tasks["learner"].append("l1")
     scheduler.expect("begin", "learner", "l1")
-
-
-def test_it_rests_when_there_is_nothing_to_do(start):
-    scheduler = start(free=(1, 0))
-    scheduler.expect("nothing", "learner")
-    scheduler.notify()
-    scheduler.expect("nothing", "learner")
-    with pytest.raises(queue.Empty):
-        scheduler.events.get(timeout=0.1)
-
-
-def test_it_may_end_before_it_starts_and_twice():
-    scheduler = ScriptedScheduler()
-    scheduler.end()
-    scheduler.end()
-    scheduler.start()
-    scheduler.join(0.0)
-    assert assigning() == []
-
-
-def test_its_own_thread_may_join_it():
-    class EndsItself(ScriptedScheduler):
-        def next_task(self, kind):
-            self.end()
-            self.join(PATIENCE_S)
-            self.events.put(("joined",))
-
-    scheduler = EndsItself(free=(1, 0))
-    scheduler.start()
-    scheduler.expect("joined")
-    scheduler.join(PATIENCE_S)
-    assert assigning() == []
 
 
 # What becomes of one task. No worker takes it: the last free one was lost.
@@ -258,18 +155,6 @@ def alone():
     scheduler = TaskScheduler(commander, buffers, run, comm, side, NEVER)
     yield SimpleNamespace(scheduler=scheduler, commander=commander, buffers=buffers.buffers, run=run)
     buffers.close()
-
-
-def test_no_worker_counts_as_free_when_the_run_is_over(alone):
-    assert [alone.scheduler.free_count(kind) for kind in ("learner", "collector")] == [1, 2]
-    alone.run.end()
-    assert [alone.scheduler.free_count(kind) for kind in ("learner", "collector")] == [0, 0]
-
-
-@pytest.mark.parametrize("kind", ["learner", "collector"])
-def test_a_task_that_no_worker_takes_is_not_known(alone, kind):
-    task = learner_task("t") if kind == "learner" else collector_task("t")
-    assert alone.scheduler.begin_task(kind, task) is False and alone.scheduler.running == {}
 
 
 def without(task, key):
@@ -294,12 +179,6 @@ def test_a_task_that_cannot_run_is_an_error_that_says_what_it_lacks(alone, kind,
         alone.scheduler.next_task(kind)
     assert f"a {kind} task of ScriptedCommander {problem}" in str(error.value) and len(str(error.value)) < 350
     assert alone.scheduler.learner_tasks == {}
-
-
-def test_a_learner_task_whose_buffer_is_open_needs_no_config_of_it(alone):
-    assert alone.scheduler.begin_task("learner", learner_task("l")) is False  # and its buffer is open
-    alone.commander.learner_tasks.append(without(learner_task("m"), "replay_buffer_cfg"))
-    assert alone.scheduler.next_task("learner")["task_id"] == "m"
 
 
 def test_a_learner_task_that_never_began_leaves_no_buffer_and_is_not_kept(alone):

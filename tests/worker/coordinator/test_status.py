@@ -30,7 +30,6 @@ from tests.worker.coordinator.fakes import (
     info,
     learner_task,
     local_cfg,
-    open_buffer,
     rows,
 )
 from tests.worker.coordinator.test_training import CREATE, MAIN
@@ -311,19 +310,6 @@ def test_a_training_is_told_of_in_full(trainer):
     assert json.loads(json.dumps(status.to_json(), allow_nan=False)) == status.to_json()
 
 
-def test_a_training_that_reached_its_goal_says_so(trainer):
-    coordinator = trainer.train(MAIN, CREATE, env__stop_value=7.5, policy__learn__learner__train_iterations=10**9)
-    assert coordinator.status().reason == "an evaluation has reached the goal"
-
-
-def test_a_run_that_has_all_its_steps_says_so(make):
-    coordinator = make(max_env_step=5)
-    coordinator._task_state["collect"] = TaskState("collect")
-    open_buffer(coordinator, "buffer", type="advanced", replay_buffer_size=8)
-    coordinator.deal_with_collector_send_data("collect", "buffer", "chunk", rows("chunk", 1, cur_step=5))
-    assert coordinator.status().reason == "max_env_step is reached"
-
-
 # Over HTTP.
 
 
@@ -344,22 +330,6 @@ def test_over_http_the_status_is_served_as_json(make):
     told, own = reply.json(), coordinator.status().to_json()
     assert own.pop("seconds") >= told.pop("seconds") >= 0
     assert told == own
-
-
-def test_the_local_transport_serves_nothing(make):
-    coordinator = make()
-    coordinator.start()
-    assert coordinator.url is None and coordinator.status().name == "exp"
-
-
-def test_foreign_hosts_and_other_web_pages_get_neither_status_nor_page(make):
-    coordinator = make(transport="http")
-    coordinator.start()
-    port = coordinator.url.rstrip("/").rpartition(":")[2]
-    for path in ("", "status"):
-        assert get(coordinator.url + path, Host=f"evil.example:{port}").status_code == 403
-        assert get(coordinator.url + path, Origin="http://evil.example").status_code == 403
-        assert get(coordinator.url + path, Host=f"localhost:{port}").status_code == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])

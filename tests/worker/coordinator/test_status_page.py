@@ -2,7 +2,6 @@
 
 import ast
 import fnmatch
-import json
 import pathlib
 import re
 import shutil
@@ -279,25 +278,6 @@ def test_the_page_follows_the_run(browser, serve):
 
 
 @pytest.mark.browser
-def test_what_has_not_changed_is_not_drawn_again(browser, serve):
-    coordinator = serve()
-    fill(coordinator)
-    browser.get(coordinator.url)
-    follow(browser, "s.errors.length === 2")
-    browser.execute_script("""
-        document.querySelector("#errors details").open = true;
-        window.changes = [];
-        const options = { subtree: true, childList: true, characterData: true, attributes: true };
-        new MutationObserver((list) => window.changes.push(...list.map((m) => m.target.id || m.target.nodeName)))
-            .observe(document.body, options);
-        window.before = window.lastStatus;
-    """)
-    wait_for(browser, "window.lastStatus !== window.before && window.lastStatus.seconds > window.before.seconds + 1")
-    assert set(browser.execute_script("return window.changes")) <= {"since"}  # how long it runs
-    assert browser.execute_script("return document.querySelector('#errors details').open")
-
-
-@pytest.mark.browser
 def test_markup_in_a_name_shows_as_text(browser, serve):
     coordinator = serve(name=INJECTION)
     fill(coordinator)
@@ -389,97 +369,6 @@ def test_a_coordinator_that_is_gone_is_told_and_what_was_drawn_stays(browser, se
     wait_for(browser, "document.getElementById('state').textContent.startsWith('No answer')")
     assert browser.find_element("id", "last_return").is_displayed()
     assert len(browser.find_elements("css selector", "#workers tr")) == 2
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_is_cut_off_and_everything_can_be_read(browser, serve, width, theme):
-    coordinator = serve()
-    fill(coordinator)
-    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    try:
-        browser.get(coordinator.url)
-        follow(browser, "s.errors.length === 2")
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-        low = browser.execute_script(_LOW_CONTRAST)
-        assert low == []
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
-# Texts whose contrast with what is behind them is below 4.5 (WCAG 2.1, AA), with that contrast.
-_LOW_CONTRAST = """
-const parse = (color) => color.match(/[0-9.]+/g).map(Number);
-const linear = (c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
-const light = (color) => {
-  const [r, g, b] = parse(color).slice(0, 3).map((c) => linear(c / 255));
-  return .2126 * r + .7152 * g + .0722 * b;
-};
-const back = (node) => {
-  for (; node; node = node.parentElement) {
-    const color = getComputedStyle(node).backgroundColor, parts = parse(color);
-    if (parts.length < 4 || parts[3] > 0) return color;
-  }
-  return "rgb(255, 255, 255)";
-};
-const low = [];
-for (const node of document.querySelectorAll("body *")) {
-  const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-  if (!own || !node.checkVisibility() || node.closest("script, noscript, title")) continue;
-  const style = getComputedStyle(node), color = node instanceof SVGElement ? style.fill : style.color;
-  const [a, b] = [light(color), light(back(node))].sort((x, y) => y - x);
-  const contrast = (a + .05) / (b + .05);
-  if (contrast < 4.5) low.push([node.textContent.slice(0, 40), contrast]);
-}
-return low;
-"""
-
-
-@pytest.mark.browser
-def test_every_table_has_headers_and_every_part_a_heading(browser, serve):
-    coordinator = serve()
-    fill(coordinator)
-    browser.get(coordinator.url)
-    follow(browser, "s.errors.length === 2")
-    assert browser.execute_script("return document.querySelectorAll('h1').length") == 1
-    assert browser.execute_script("""
-        return [...document.querySelectorAll("section")].every((part) =>
-            document.getElementById(part.getAttribute("aria-labelledby"))?.tagName === "H2");
-    """)
-    assert browser.execute_script("""
-        return [...document.querySelectorAll("table")].every((table) =>
-            [...table.tHead.rows[0].cells].every((cell) => cell.scope === "col") &&
-            [...table.tBodies[0].rows].every((row) => row.cells.length === 1 || row.cells[0].scope === "row"));
-    """)
-    state = browser.find_element("id", "state")
-    assert (state.get_attribute("role"), state.get_attribute("aria-live")) == ("status", "polite")
-
-
-@pytest.mark.browser
-def test_the_curve_is_drawn_over_what_is_chosen(browser, serve):
-    coordinator = serve()
-    fill(coordinator)
-    browser.get(coordinator.url)
-    follow(browser, "s.errors.length === 2")
-    drawn = set()
-    for axis in ("env_step", "train_iter", "seconds"):
-        browser.execute_script(
-            "const axis = document.getElementById('axis'); axis.value = arguments[0];"
-            "axis.dispatchEvent(new Event('change'))", axis
-        )  # fmt: skip
-        check_shown(browser)
-        path = browser.execute_script("return document.getElementById('curve').getAttribute('d')")
-        points = [tuple(map(float, point.split())) for point in re.findall(r"[ML]([^ML]+)", path)]
-        heights = [height for _, height in points]
-        assert heights == sorted(heights, reverse=True)  # of -12.5, 3.25 and 1234.125, the top being 0
-        assert [x for x, _ in points] == sorted(x for x, _ in points)
-        drawn.add(json.dumps(points))
-    assert len(drawn) == 3
 
 
 @pytest.mark.browser

@@ -63,9 +63,3 @@ def test_the_number_of_episodes_of_a_task_is_needed(key, value):
     cfg.env[key] = value
     with pytest.raises(ConfigError, match=rf"env\.{key} = {value!r} is not allowed; .* each env plays"):
         TaskConfigs(cfg)
-
-
-def test_a_task_may_have_no_end_of_its_own():
-    cfg = main_cfg()
-    cfg.env.collector_episode_num = float("inf")
-    assert TaskConfigs(cfg).collector_cfg(False, {}, {}, "p").env.manager.episode_num == float("inf")

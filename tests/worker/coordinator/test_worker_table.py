@@ -55,12 +55,6 @@ def test_a_worker_has_one_task_at_a_time(table, join):
     assert table.set_free(worker) is True and table.take("collector", collector_task("u")) is worker
 
 
-def test_each_free_worker_is_chosen(table, join):
-    workers = {join("collector", f"c{number}") for number in range(4)}
-    assert {table.take("collector", collector_task("t")) for _ in range(4)} == workers
-    assert table.take("collector", collector_task("t")) is None
-
-
 def test_a_lost_worker_is_neither_found_nor_given_a_task_nor_free_again(table, join):
     busy, free = join("collector", "busy"), None
     assert table.take("collector", collector_task("t")) is busy
@@ -94,18 +88,3 @@ def test_an_old_connection_that_ends_late_says_nothing_about_the_new_one(table, 
     assert table.leave(old) is False and table.set_free(old) is False
     assert table.take("collector", collector_task("task")) is new
     assert states(table) == {"c": ("busy", "task", 1)}
-
-
-def test_learners_come_first_and_numbers_count_as_such(table, join):
-    for name in ("collector10", "collector2", "learner1", "collector1", "learner0"):
-        join(name.rstrip("0123456789"), name)
-    assert [worker.name for worker in table.statuses()] == [
-        "learner0", "learner1", "collector1", "collector2", "collector10"
-    ]  # fmt: skip
-
-
-def test_of_very_many_lost_workers_the_last_are_kept(table, join):
-    join("learner", "learner0")
-    for i in range(60):
-        table.leave(join("collector", f"c{i}"))
-    assert list(states(table)) == ["learner0", *(f"c{i}" for i in range(10, 60))]

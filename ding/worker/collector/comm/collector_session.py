@@ -54,8 +54,11 @@ class CollectorQueue(WorkerQueue):
         self._is_urgent = self._is_last = False
         self._last_taken: Any = None  # the chunk of the sample that `take_one` returned last
 
-    def put(self, entries: Sequence[Row | Table], timeout_s: float) -> bool:
+    def put(self, entries: Sequence[Row | Table], timeout_s: float | None) -> bool:
         """Wait for capacity, then add all `entries` at once; after `close` it adds nothing and returns False.
+
+        Args:
+            timeout_s: None for no limit.
 
         Raises:
             TimeoutError: the coordinator has taken no entry within `timeout_s`.
@@ -165,7 +168,7 @@ class CollectorSession:
     Each task has its own session, so data of an old task cannot reach a new one.
 
     Args:
-        send_timeout_s: how long sending may wait for the coordinator.
+        send_timeout_s: how long sending may wait for the coordinator; None for any time.
         is_evaluation: whether to store a copy of the fetched weights as those under evaluation.
     """
 
@@ -174,7 +177,7 @@ class CollectorSession:
         samples: SampleStore,
         policies: PolicyStore,
         queue: CollectorQueue,
-        send_timeout_s: float,
+        send_timeout_s: float | None,
         is_evaluation: bool = False,
     ) -> None:
         self.queue = queue

@@ -83,7 +83,9 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         queue_size = int(task_info.get(QUEUE_SIZE, self._cfg.queue_size))
         queue = CollectorQueue(queue_size, self._cfg.data_interval_s)
         is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
-        return CollectorSession(self._sample_store, self._policy_store, queue, self._cfg.data_timeout_s, is_evaluation)
+        # A coordinator that limits the queue may hold the collector for any time.
+        timeout_s = None if QUEUE_SIZE in task_info else self._cfg.data_timeout_s
+        return CollectorSession(self._sample_store, self._policy_store, queue, timeout_s, is_evaluation)
 
     def _handlers(self) -> dict[str, Handler]:
         return {
