@@ -116,7 +116,10 @@ def resume(learner: BaseLearner, weights: Any, trust_pickle: bool = False) -> No
         weights: the weights of the collectors, `{'model': ..., 'iter': ...}`, or None.
         trust_pickle: see `read_file`.
     """
-    load_first_checkpoint(learner)
+    hooks = learner._hooks["before_run"]
+    for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
+        hook(learner)
+        hooks.remove(hook)  # it would overwrite what is loaded now
     first = learner.train_iter
     fresh = copy.deepcopy(learner.policy.state_dict())
     if weights is not None and not _fits(weights, fresh):
@@ -145,19 +148,6 @@ def stored_weights(store: PolicyStore, name: str, logger: logging.Logger) -> dic
         logger.warning("the task resumes without the weights of the collectors: %s", e)
         return None
     return None if version is None else version.state
-
-
-def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None:
-    """Call and remove the hooks that load a checkpoint before the run: later they would overwrite a newer state.
-
-    Args:
-        is_loading: False removes the hooks without calling them.
-    """
-    hooks = learner._hooks["before_run"]
-    for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
-        if is_loading:
-            hook(learner)
-        hooks.remove(hook)
 
 
 def _fits(weights: Any, fresh: Mapping[str, Any]) -> bool:
