@@ -46,7 +46,6 @@ WORKER_SETTINGS = Settings(
         "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the worker listens."),
         "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
         "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
-        "task_load_paths": Setting(NO_DEFAULT, instance_of(list, tuple), "Files that a task may read."),
         "trust_pickle": Setting(NO_DEFAULT, boolean, "Whether pickles, which can run code, may be read."),
         "seed": Setting(NO_DEFAULT, integer(0, optional=True), "Seed of the worker."),
         "run_token": Setting(NO_DEFAULT, anything, "The secret of the run."),
