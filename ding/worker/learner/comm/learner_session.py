@@ -239,10 +239,6 @@ class LearnerQueue(WorkerQueue):
         return super()._wait(lambda: (self._is_done and bool(self._infos)) or is_there(), timeout_s)
 
 
-# How long to retry writing the first weights of a task, for which collectors wait.
-_FIRST_PATIENCE_S = 60.0
-
-
 class LearnerSession:
     """The session of one task, which provides batches, and sends weights and infos; after `close` it writes no weights.
 
@@ -263,8 +259,8 @@ class LearnerSession:
         max_bad_batches: int = 0,
     ) -> None:
         self.source, self.queue = source, queue
-        self._policies = policies
-        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # the token of the last version written
+        self._policies, self._policy_names = policies, policy_names
+        self._unwritten = set(policy_names)  # weights of which this task has written no version yet
         self._is_closed = False
         self._averages: list[dict[str, Any]] = []  # the averages since the last info
         self._max_bad_batches = max_bad_batches
@@ -311,26 +307,22 @@ class LearnerSession:
     def send_policy(self, state_dict: dict[str, Any]) -> bool:
         """Write the weights `{'model': ..., 'iter': ...}` for the collectors; do nothing after `close`.
 
-        Weights of a later iteration that another learner has written are kept: the task continues there.
-
         Returns:
             False if writing has failed for some seconds, for instance on a full disk; such failures are counted.
 
         Raises:
             ValueError: the task names a file outside the folder of the weights.
-            StorageError: the first weights of the task could not be written for a minute.
+            StorageError: the first weights of the task could not be written.
         """
         state, is_written = plain_state(state_dict, "weights"), True
-        for name, known in self._tokens.items():
+        for name in self._policy_names:
             if self._is_closed:
-                continue
-            write, patience_s = partial(self._policies.write, name, state, known), None
-            if known is None:
-                patience_s = _FIRST_PATIENCE_S
+                break
             try:
-                self._tokens[name] = write_patiently(write, self.queue.wait_closed, patience_s) or known
+                write_patiently(partial(self._policies.write, name, state), self.queue.wait_closed)
+                self._unwritten.discard(name)
             except StorageError:
-                if known is None:
+                if name in self._unwritten:  # collectors wait for them
                     raise
                 self._counts["unwritten_weights"] += 1
                 is_written = False
@@ -349,7 +341,8 @@ class LearnerSession:
     @property
     def losses(self) -> dict[str, int]:
         """The counts of samples, batches, weights and checkpoints that were lost so far, without zeros."""
-        return {key: count for key, count in {**self.source.losses, **self._counts}.items() if count}
+        counts = {"bad_files": len(self.source.bad_files), **self._counts}
+        return {key: count for key, count in counts.items() if count}
 
     def add_averages(self, train_iter: int, averages: Mapping[str, Any]) -> None:
         """Add averages of monitored values to the next info. Only the thread that sends the infos may call it."""

@@ -239,9 +239,9 @@ def recording(site, monkeypatch):
     written = []
     write = type(site.policies).write
 
-    def record(store, name, state, known=None):
+    def record(store, name, state):
         written.append((name, state["iter"]))
-        return write(store, name, state, known)
+        write(store, name, state)
 
     monkeypatch.setattr(type(site.policies), "write", record)
     return written
@@ -276,8 +276,7 @@ def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     assert infos[-1]["learner_done"] and infos[-1]["unwritten_weights"] == 1
 
 
-def test_the_first_weights_of_a_task_are_tried_longer_and_must_be_written(site, monkeypatch):
-    monkeypatch.setattr(learner_session, "_FIRST_PATIENCE_S", 0.1)
+def test_the_first_weights_of_a_task_must_be_written(site, monkeypatch):
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
     _, driver = site.pair()
     with monkeypatch.context() as patch:
@@ -462,20 +461,6 @@ def test_a_learner_that_was_left_to_itself_writes_no_more_weights(site):
     GATES["gate"].open()
     old.join(DEADLINE_S)
     assert POLICIES[0].seen() == [[1, 2]] and site.policies.read("policy_one").state["iter"] == 0
-
-
-def test_a_learner_whose_task_goes_on_elsewhere_does_not_replace_later_weights(site):
-    _, first = site.pair(send_policy_interval_s=0)
-    first.start()
-    _, second = site.pair(send_policy_interval_s=0)
-    second.start(resume=True)
-    second.learn(site.batch(1, 2), site.batch(3, 4))
-    assert len(second.infos(2)[0]) == 2
-    second.close()
-    first.learn(site.batch(1, 2))
-    assert len(first.infos(1)[0]) == 1
-    first.close()
-    assert site.policies.read("policy_task").state["iter"] == 2
 
 
 # Called directly.
