@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from time import monotonic
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from easydict import EasyDict
@@ -162,13 +161,12 @@ class TaskSlot(Generic[R]):
     """A slot for one run at a time, which starts and ends runs. This class is thread-safe.
 
     A run belongs to the session (see `session_number`) in which it started. `abandon` in another session, whose end was
-    noticed late, does not end the run; without a session number, any run matches.
+    noticed late, does not end the run.
 
     Args:
         kind: the kind of run, for messages.
         end: ends a run, in bounded time, and returns its report; called once for each run.
-        timeout_s: how long a thread waits for another one that starts or ends a run, and how long a new run waits for
-            the end of an abandoned one. After that, a run that hangs is left behind.
+        timeout_s: half of the time that a thread waits for another one that starts or ends a run.
 
     Attributes:
         run: the current run, if any.
@@ -179,12 +177,8 @@ class TaskSlot(Generic[R]):
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._abandoned: list[tuple[threading.Thread, float]] = []  # threads and deadlines
-        # Guards the following attributes: `abandon` does not wait until a run is made.
-        self._session_lock = threading.Lock()
-        self._session: int | None = None  # the session of the run, or of the run that is being made
-        self._is_abandoned = False  # whether its coordinator has left
-        self._last_abandoned: int | None = None  # the session that was abandoned last
+        self._session: int | None = None  # the session of the run
+        self._left: set[int | None] = set()  # the sessions whose coordinator has left
         self._report: dict[str, Any] = {}
 
     def begin(self, make: Callable[[], R]) -> R:
@@ -195,24 +189,19 @@ class TaskSlot(Generic[R]):
             TimeoutError: another task takes too long to start or end; `end` and `close` raise it, too.
         """
         with self._alone():
+            self._end_abandoned()
             if self._is_closed:
                 raise RuntimeError("the worker is closed; it takes no more tasks")
             if self.run is not None:
                 raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
-            self._report = {}
-            self._wait_for_abandoned()
-            session = session_number()
-            with self._session_lock:
-                if session is not None and session == self._last_abandoned:
-                    raise RuntimeError("the coordinator has left before its task started")
-                self._session, self._is_abandoned = session, False
-            run = make()
-            with self._session_lock:
-                self.run, is_abandoned = run, self._is_abandoned
-            if is_abandoned:
+            self._report, self._session = {}, session_number()
+            self._left.discard(None)  # without numbers, another coordinator has come
+            if self._session not in self._left:
+                self.run = run = make()
+                if self._session not in self._left:
+                    return run
                 self.end()
-                raise RuntimeError("the coordinator has left while its task started; the task was ended")
-            return run
+            raise RuntimeError("the coordinator has left before its task has started")
 
     def require(self) -> R:
         """Return the current run.
@@ -228,52 +217,35 @@ class TaskSlot(Generic[R]):
     def end(self) -> dict[str, Any]:
         """End the current run and return its report; without a run, return the last report."""
         with self._alone():
-            with self._session_lock:
-                run, self.run = self.run, None
+            run, self.run = self.run, None
             if run is not None:
                 self._report = {**self._end(run), "task_id": run.ids["task_id"]}
             return dict(self._report)
 
     def abandon(self) -> None:
         """End the run of this session, whose coordinator has left, in a thread; another coordinator may connect."""
-        session = session_number()
-        with self._session_lock:
-            self._last_abandoned = session
-            if None not in (session, self._session) and session != self._session:
-                return
-            self._is_abandoned = True  # a run that is being made ends as soon as it is made
-            run, self.run = self.run, None  # it may hang, and must not block `end` and `close`
-            if run is None:
-                return
-            thread = threading.Thread(target=partial(self._end_of, run), name=f"{self._kind}_abandon", daemon=True)
-            self._abandoned.append((thread, monotonic() + self._timeout_s))
-            thread.start()
+        self._left.add(session_number())
+        threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True).start()
 
-    def _end_of(self, run: R) -> None:
+    def _end_abandoned(self) -> None:
         try:
-            self._end(run)
+            with self._alone():
+                if self._session in self._left:
+                    self.end()
         except Exception:  # no caller is left
             _logger.exception("the task of a coordinator that has left has failed to end")
-
-    def _wait_for_abandoned(self) -> None:
-        with self._session_lock:
-            abandoned, self._abandoned = self._abandoned, []
-        for thread, deadline in abandoned:
-            thread.join(max(0.0, deadline - monotonic()))
 
     def close(self) -> None:
         """End the run, and start no other. Further calls do nothing."""
         self._is_closed = True
-        try:
-            self.end()
-        finally:
-            self._wait_for_abandoned()
+        self.end()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the right to start or end a run."""
-        if not self._lock.acquire(timeout=self._timeout_s):
-            raise TimeoutError(f"the {self._kind} has been starting or ending a task for {self._timeout_s:g} s")
+        limit_s = 2 * self._timeout_s
+        if not self._lock.acquire(timeout=limit_s):
+            raise TimeoutError(f"the {self._kind} has been starting or ending a task for {limit_s:g} s")
         try:
             yield
         finally:
@@ -303,10 +275,7 @@ class CommWorker(Generic[R]):
     settings: Settings
 
     def __init__(self, cfg: EasyDict) -> None:
-        defaults: dict[str, Any] = {}
-        for base in reversed(type(self).__mro__):  # a subclass may define only its own settings
-            defaults |= vars(base)["settings"].config() if "settings" in vars(base) else {}
-        cfg = EasyDict({**defaults, **cfg})
+        cfg = EasyDict({**self.settings.config(), **cfg})
         check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)  # type: ignore[call-arg]  # the comm worker
         transport = self._transport = get_transport(self.transport or cfg.get("type", DEFAULT_TRANSPORT))
