@@ -31,6 +31,7 @@ from ding.utils.data.samples import (
     IntArray,
     Items,
     Kind,
+    Samples,
     Table,
     map_node,
     node_items,
@@ -58,8 +59,7 @@ class SampleSender:
         prefix: prefix of the names of the chunks; no other sender may use it.
         send_stepdata: takes the name and the content of a chunk, encoded; its return value, if any, goes into the
             metadata.
-        send_metadata: takes the metadata of the samples of a chunk, one dict each; a function with a true attribute
-            `takes_table` gets a `Table`.
+        send_metadata: takes the metadata of the samples of a chunk, one dict each, as `Samples`.
         compressor: see `encode_chunk`.
         chunk_size: least number of samples of a chunk; a piece of trajectory is never split.
         flush_interval_s: how long a sample may wait for others.
@@ -81,7 +81,7 @@ class SampleSender:
         self,
         prefix: str,
         send_stepdata: Callable[[str, Any], Any],
-        send_metadata: Callable[[Any], None],
+        send_metadata: Callable[[Any], Any],
         compressor: str,
         chunk_size: int,
         flush_interval_s: float,
@@ -135,7 +135,7 @@ class SampleSender:
         if reference:
             common["object_ref"] = reference
         metadata = self._metadata(whole, [{**common, **own} for _, own in waiting], [len(part) for part, _ in waiting])
-        self._send_metadata(metadata if getattr(self._send_metadata, "takes_table", False) else metadata.rows())
+        self._send_metadata(Samples(metadata))
 
     def _metadata(self, samples: Items, shared: list[Row], sizes: list[int]) -> Table:
         """Return the metadata of samples; the first `sizes[0]` of them share `shared[0]`, and so on."""
@@ -167,7 +167,7 @@ def _facts(samples: Items, iterations: list[Any], owner: IntArray) -> Facts:
         return _facts_of_items(items, iterations, owner)
     size = len(owner)
     values = {key: column.values().reshape(size, -1) for key, column in held.items()}
-    own = values["collect_iter"] if "collect_iter" in held else np.array(list(map(_first, iterations)))[owner, None]
+    own = values["collect_iter"] if "collect_iter" in held else np.array(iterations)[owner, None]
     length = held["collect_iter"].values().shape[1] if "collect_iter" in held and held["collect_iter"].steps else 1
     priorities = values["priority"][:, 0] if "priority" in held else np.ones(size)
     return own[:, 0].astype(np.int64), np.full(size, length), priorities.astype(np.float64)
@@ -191,15 +191,10 @@ def _facts_of_items(items: Sequence[Any], iterations: list[Any], owner: IntArray
 def _number(key: str, said: Any, default: Any) -> float:
     """Return the number that a sample states under a key; `default` if it is None."""
     try:
-        first = _first(said)
-        return float(_first(default) if first is None else first)
+        first = said if isinstance(said, (int, float)) else np.ravel(said)[0]
+        return float(default if first is None else first)
     except (TypeError, ValueError, IndexError) as e:
         raise TypeError(f"a sample says {key} = {said!r:.200}; it must be a number, or None if it says nothing") from e
-
-
-def _first(value: Any) -> Any:
-    """Return `value` if it is a number, else the first number in it."""
-    return value if isinstance(value, (int, float)) else np.ravel(value)[0]
 
 
 State = dict[str, Any]

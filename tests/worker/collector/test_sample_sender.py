@@ -3,25 +3,20 @@
 import numpy as np
 import pytest
 
-from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of
+from ding.utils.data.samples import Column, Kind, Samples, Table, table_of
 from ding.worker.collector.task_collector import SampleSender
 
 
 class Sink:
-    """Keeps chunks and metadata, in columns or in dicts."""
+    """Keeps chunks and metadata."""
 
-    def __init__(self, takes_table):
+    def __init__(self):
         def send_stepdata(name, content):
             self.contents.append(content)
             return self.reference
 
         self.contents, self.metadata, self.reference = [], [], None
-
-        def send_metadata(metadata):
-            self.metadata.append(metadata)
-
-        send_metadata.takes_table = takes_table
-        self.sender = SampleSender("env_a", send_stepdata, send_metadata, "lz4", 1, 0.0)
+        self.sender = SampleSender("env_a", send_stepdata, self.metadata.append, "lz4", 1, 0.0)
 
 
 VALUE = Column(Kind.FLOAT, np.array([0.5, 1.5]))
@@ -36,18 +31,15 @@ PIECES = {
 @pytest.mark.parametrize("more", [{}, {"policy_iter": [9, 2], "player": 1, "weight": 0.5}], ids=["usual", "more"])
 @pytest.mark.parametrize("reference", [None, "of_the_object"])
 @pytest.mark.parametrize("piece", PIECES)
-def test_the_metadata_of_each_sample_are_dicts_for_some_and_columns_for_others(piece, reference, more):
-    sinks = Sink(True), Sink(False)
-    for sink in sinks:
-        sink.reference = reference
-        for number in range(2):
-            for env_id in range(2):
-                samples = Samples(Table({"value": VALUE, **PIECES[piece]}))
-                sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
-            sink.sender.send({"cur_step": number, "get_data_time": 0.5})
-    in_columns, in_dicts = (sink.metadata for sink in sinks)
-    assert all(type(metadata) is Table for metadata in in_columns)
-    assert all(type(metadata) is list and set(map(type, metadata)) == {dict} for metadata in in_dicts)
+def test_the_metadata_of_each_sample_are_in_columns(piece, reference, more):
+    sink = Sink()
+    sink.reference = reference
+    for number in range(2):
+        for env_id in range(2):
+            samples = Samples(Table({"value": VALUE, **PIECES[piece]}))
+            sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
+        sink.sender.send({"cur_step": number, "get_data_time": 0.5})
+    assert all(table_of(metadata) is not None for metadata in sink.metadata)
     iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(piece, [7, 7])
     expected = [
         {
@@ -69,10 +61,9 @@ def test_the_metadata_of_each_sample_are_dicts_for_some_and_columns_for_others(p
         for env_id in range(2)
         for i in range(2)
     ]
-    for metadata in (in_columns, in_dicts):
-        rows = [row for rows in map(rows_of, metadata) for row in rows]
-        assert rows == expected and types(rows) == types(expected)
-    assert sinks[0].sender.sent == sinks[1].sender.sent == 8
+    rows = [row for rows in sink.metadata for row in rows]
+    assert rows == expected and types(rows) == types(expected)
+    assert sink.sender.sent == 8
 
 
 def types(rows):
@@ -80,25 +71,24 @@ def types(rows):
 
 
 def test_the_metadata_of_samples_that_must_be_read_one_by_one_are_in_columns_too():
-    sink = Sink(True)
+    sink = Sink()
     sink.sender.add([{"value": 1}, "text", [{"collect_iter": 2, "priority": 0.5}, {}]], env_id=0, collect_iter=7)
     sink.sender.send({})
     sink.sender.add(Samples(Table({"value": VALUE, "priority": Column(Kind.OBJECT, [2, 3])})), env_id=0, collect_iter=8)
     sink.sender.send({})
-    metadata = [table.rows() for table in sink.metadata]
-    assert [(row["collect_iter"], row["unroll_len"], row["priority"]) for rows in metadata for row in rows] == [
+    rows = [row for rows in sink.metadata for row in rows]
+    assert [(row["collect_iter"], row["unroll_len"], row["priority"]) for row in rows] == [
         (7, 1, 1.0),
         (7, 1, 1.0),
         (2, 2, 0.5),
         (8, 1, 2.0),
         (8, 1, 3.0),
     ]
-    assert [row["cur_sample"] for rows in metadata for row in rows] == [1, 2, 3, 4, 5]
+    assert [row["cur_sample"] for row in rows] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("takes_table", [True, False])
-def test_none_as_priority_or_iteration_says_nothing(takes_table):
-    sink = Sink(takes_table)
+def test_none_as_priority_or_iteration_says_nothing():
+    sink = Sink()
     none = Column(Kind.OBJECT, [None, None])
     for samples in (
         [{"value": 1, "priority": None, "collect_iter": None}, {"value": 2, "priority": 0.5, "collect_iter": 3}],
@@ -108,7 +98,7 @@ def test_none_as_priority_or_iteration_says_nothing(takes_table):
     ):
         sink.sender.add(samples, env_id=0, collect_iter=7)
         sink.sender.send({})
-    rows = [row for metadata in sink.metadata for row in rows_of(metadata)]
+    rows = [row for rows in sink.metadata for row in rows]
     assert [(row["collect_iter"], row["policy_iter"], row["unroll_len"], row["priority"]) for row in rows] == [
         (7, 7, 1, 1.0),
         (3, 3, 1, 0.5),
@@ -124,7 +114,7 @@ def test_none_as_priority_or_iteration_says_nothing(takes_table):
 
 @pytest.mark.parametrize(("key", "value"), [("priority", "high"), ("collect_iter", {}), ("priority", [])])
 def test_a_priority_or_iteration_that_is_no_number_is_named(key, value):
-    sink = Sink(False)
+    sink = Sink()
     sink.sender.add([{"value": 1}, {"value": 2, key: value}], env_id=0, collect_iter=7)
     with pytest.raises(TypeError, match=rf"^a sample says {key} = .*; it must be a number, or None if it says nothing"):
         sink.sender.send({})

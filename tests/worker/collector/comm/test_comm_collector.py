@@ -69,11 +69,7 @@ def test_the_reply_names_task_and_buffer(site):
     _, driver = site.pair()
     driver.start(lengths=(1,))
     reply = driver.ask()
-    assert {key: reply[key] for key in ("task_id", "buffer_id", "error")} == {
-        "task_id": "task",
-        "buffer_id": "buffer",
-        "error": None,
-    }
+    assert (reply["task_id"], reply["buffer_id"]) == ("task", "buffer")
 
 
 def test_an_evaluation_reports_its_returns(site):
