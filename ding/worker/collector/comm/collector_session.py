@@ -200,7 +200,7 @@ class CollectorSession:
                 `cur_sample` and `cur_step` for an info.
             TimeoutError: they are not taken in time.
         """
-        content = plain(metadata) if isinstance(metadata, dict) else metadata
+        content: Any = plain(metadata) if isinstance(metadata, dict) else metadata
         if isinstance(content, dict) and DATA_ID in content:
             content = [content]
         if isinstance(content, dict):

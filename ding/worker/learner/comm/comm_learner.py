@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,7 +24,7 @@ from ding.worker.learner.comm.learner_session import (
     SendPolicyHook,
     TaskBatches,
 )
-from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
+from ding.worker.learner.comm.resume import ResumeSaver, resume
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import CHUNK_BYTES, unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
@@ -222,9 +223,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         learner = self._create_learner(task_info)
         for hook in hooks:
             learner.register_hook(hook)
+        session.source.warn = learner.logger.warning
         saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
         learner.batch_source = TaskBatches(learner, session.queue, hooks, saver)
-        session.attach(learner)
         thread = worker_thread("learner_start", learner.start, session.queue)
         thread.start()
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
@@ -234,7 +235,10 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         super()._equip(learner, task_info)
         learner.ckpt_extra = {"task_id": task_info.get("task_id"), "batches": 0, "iterations": 0}
         if task_info.get("resume"):
-            weights = stored_weights(self._policy_store, task_info["policy_id"], learner.logger)
+            version = None
+            with contextlib.suppress(FileNotFoundError):
+                version = self._policy_store.read(task_info["policy_id"])
+            weights = None if version is None else version.state
             resume(learner, weights, bool(self._cfg.get("trust_pickle", False)))
 
     def _connect(self, learner: BaseLearner) -> None:

@@ -267,10 +267,6 @@ class LearnerSession:
         self._unreadable_in_a_row = 0
         self._counts = {"dropped_batches": 0, "unwritten_weights": 0, "unwritten_checkpoints": 0}
 
-    def attach(self, learner: BaseLearner) -> None:
-        """Set the learner, before it starts."""
-        self.source.warn = learner.logger.warning
-
     def get_data(self, batch_size: int) -> list[Any]:
         """Return the samples of the next batch, an empty list after `stop`. Batches that cannot be read are skipped.
 
@@ -286,23 +282,20 @@ class LearnerSession:
             if self.queue.is_closed:
                 break
             self._unreadable_in_a_row = 0 if readable else self._unreadable_in_a_row + 1
-            if readable < batch_size:
-                self._raise_if_too_many()
+            error, limit = self.source.error, self._max_bad_batches
+            reason = None
+            if readable < batch_size and limit == 0:
+                reason = "learners that train together cannot skip a sample"
+            elif self._unreadable_in_a_row >= max(1, limit):
+                reason = f"no sample of {limit} consecutive batches could be read (max_bad_batches)"
+            if reason is not None:
+                kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+                raise kind(f"{reason}; last error: {error}") from error
             if batch is not None:
                 return batch
             self._counts["dropped_batches"] += 1
             self.queue.drop()
         return []
-
-    def _raise_if_too_many(self) -> None:
-        error, limit = self.source.error, self._max_bad_batches
-        if limit == 0:
-            reason = f"learners that train together cannot skip a sample: {error}"
-        elif self._unreadable_in_a_row >= limit:
-            reason = f"no sample of {limit} consecutive batches could be read (max_bad_batches); last error: {error}"
-        else:
-            return
-        raise (FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError)(reason) from error
 
     def send_policy(self, state_dict: dict[str, Any]) -> bool:
         """Write the weights `{'model': ..., 'iter': ...}` for the collectors; do nothing after `close`.

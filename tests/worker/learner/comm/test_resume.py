@@ -13,9 +13,8 @@ from easydict import EasyDict
 
 from ding.policy import DQNPolicy, PPOPolicy
 from ding.worker.learner.comm import resume as resume_module
-from ding.worker.learner.comm.resume import ResumeSaver, newest_first, resume, stored_weights
+from ding.worker.learner.comm.resume import ResumeSaver, newest_first, resume
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.stores import FolderPolicyStore
 from tests.worker.learner.comm.test_dqn_learner import BATCH, policy_cfg, transitions
 from tests.worker.learner.comm.workers import POLICIES, entry
 from tests.worker.learner.fakes import FakePolicy, make_learner
@@ -107,23 +106,6 @@ def test_a_target_of_another_build_stays_as_it_is(learner):
     assert learner.policy.state == {**model(2.0), "target_model": {"other": 3.0}}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"model": {"w": 1.0}},
-        {"model": {"w": 1.0}, "iter": -1},
-        {"model": {"other": 1.0}, "iter": 3},
-        {"model": {"w": torch.zeros(2)}, "iter": 3},
-        {"model": 7, "iter": 3},
-        ["model"],
-    ],
-)
-def test_weights_of_something_else_do_not_count(learner, wrong, caplog):
-    resume(learner, wrong)
-    assert learner.policy.state == model(0.0) and counters(learner) == (0, 0, 0)
-    assert "are not those of this policy" in caplog.text
-
-
 def test_the_newest_file_counts_not_the_highest_number(learner):
     write("iteration_9.pth.tar", ckpt(9.0, 9), age=1)
     write("resume_policy.pth.tar", ckpt(8.0, 8), age=0)
@@ -176,7 +158,7 @@ class Evil:
         return os.mkdir, ("hacked",)
 
 
-@pytest.mark.parametrize("state", [Evil(), [1], {"model": {}}, {"last_iter": 9}, {"model": {}, "last_iter": -1}])
+@pytest.mark.parametrize("state", [Evil(), [1], {"model": {}}])
 def test_a_file_that_is_no_checkpoint_is_passed_over(learner, state):
     write("iteration_4.pth.tar", ckpt(4.0, 4), age=1)
     write("iteration_9.pth.tar", state)
@@ -301,17 +283,6 @@ def test_a_checkpoint_as_new_makes_the_one_for_resuming_superfluous(learner, age
     assert checkpoints() == left
 
 
-def test_what_killed_learners_have_left_of_the_file_goes_at_the_end(learner):
-    write(".resume_policy.pth.tar.7.tmp", 1)
-    write(".resume_other.pth.tar.7.tmp", 1)
-    learner._rank = 1
-    ResumeSaver(learner, "policy", 30).tidy()
-    assert len(checkpoints()) == 2
-    learner._rank = 0
-    ResumeSaver(learner, "policy", 30).tidy()
-    assert checkpoints() == [".resume_other.pth.tar.7.tmp"]
-
-
 def test_the_only_checkpoint_stays(learner):
     saver = ResumeSaver(learner, "policy", 30)
     saver.tidy()
@@ -319,20 +290,6 @@ def test_the_only_checkpoint_stays(learner):
     write("resume_policy.pth.tar", ckpt(1.0, 1), age=1)
     saver.tidy()
     assert checkpoints() == ["ckpt_exception.pth.tar", "resume_policy.pth.tar"]
-
-
-# The weights that the collectors have.
-
-
-def test_damaged_weights_are_named_and_the_task_goes_on_without_them(tmp_path, caplog):
-    store = FolderPolicyStore(str(tmp_path / "policy"))
-    logger = logging.getLogger("ding")
-    assert stored_weights(store, "p", logger) is None and caplog.text == ""
-    pathlib.Path(store.root, "p").write_bytes(b"PK")
-    assert stored_weights(store, "p", logger) is None
-    assert f"{store.root}/p" in caplog.text and "resumes without the weights" in caplog.text
-    store.write("p", weights(1.0, 3))
-    assert stored_weights(store, "p", logger) == weights(1.0, 3)
 
 
 # Two lives of a task.
@@ -436,7 +393,10 @@ def test_a_task_whose_connection_was_lost_goes_on_in_the_same_worker(site):
     driver.start(learner={"train_iterations": 6})
     driver.learn(site.batch(1, 2), site.batch(3, 4))
     driver.infos(2)
-    worker.deal_with_lost_coordinator()
+    driver.client.close()
+    if site.kind == "local":
+        worker.deal_with_lost_coordinator()
+    driver = site.driver(site.client(worker, "again"))
     driver.start(learner={"train_iterations": 6}, resume=True)
     assert driver.ask()["cur_learner_iter"] == 2
     driver.close()
