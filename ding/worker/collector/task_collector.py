@@ -179,22 +179,19 @@ def _facts_of_items(items: Sequence[Any], iterations: list[Any], owner: IntArray
         # A dict, of lists for several steps; a list of dicts; or something else.
         first = item[0] if isinstance(item, list) and item else item
         first = first if isinstance(first, Mapping) else {}
-        steps = first.get("collect_iter", iterations[place])
+        priority, steps = first.get("priority"), first.get("collect_iter")
         of_steps = item if isinstance(item, list) else steps
         length = len(of_steps) if isinstance(of_steps, list) else 1
-        iteration = _number("collect_iter", steps, iterations[place])
-        facts.append((int(iteration), length, _number("priority", first.get("priority"), 1.0)))
+        try:
+            iteration = iterations[place] if steps is None else int(np.ravel(steps)[0])
+            facts.append((iteration, length, 1.0 if priority is None else float(np.ravel(priority)[0])))
+        except (TypeError, ValueError, IndexError) as e:
+            raise TypeError(
+                f"a sample says collect_iter = {steps!r:.200} and priority = {priority!r:.200}; each must be a number, "
+                "or None if it says nothing"
+            ) from e
     of_all, lengths, priorities = zip(*facts, strict=True)
     return np.array(of_all, np.int64), np.array(lengths, np.int64), np.array(priorities, np.float64)
-
-
-def _number(key: str, said: Any, default: Any) -> float:
-    """Return the number that a sample states under a key; `default` if it is None."""
-    try:
-        first = said if isinstance(said, (int, float)) else np.ravel(said)[0]
-        return float(default if first is None else first)
-    except (TypeError, ValueError, IndexError) as e:
-        raise TypeError(f"a sample says {key} = {said!r:.200}; it must be a number, or None if it says nothing") from e
 
 
 State = dict[str, Any]
@@ -365,14 +362,29 @@ class TaskCollector(BaseParallelCollector):
         self._policy_paths = self._of_policies(cfg.get("policy_update_path"))
         self._policy_iters = [0] * len(self._policy_paths)
         self._recorders: dict[int, TrajectoryRecorder] = {}  # the recorders of the policies that learn
+        # By path of weights, whether newer ones are fetched while this collector plays; None is no path.
+        self._watched: dict[Any, bool] = {}
+        for path, learns in zip(self._policy_paths, self._learning, strict=True):
+            if path is not None:
+                self._watched[path] = self._watched.get(path, False) or (learns and not cfg.eval_flag)
         self._watches = {
-            path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._watched()
+            path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._watched
         }
         self._forward_kwargs = {} if cfg.eval_flag else dict(cfg.get("collect_setting") or {})
         try:
-            self.env_manager = self._make_env_manager()
-            policies = [self._mode_of(policy_cfg) for policy_cfg in self._of_policies(cfg.policy)]
-            self.policy = policies if self._by_player else policies[0]
+            env_cfg = copy.deepcopy(cfg.env)
+            env_fn, *env_cfgs = get_vec_env_setting(env_cfg, collect=not cfg.eval_flag, eval_=cfg.eval_flag)
+            chosen: Any = env_cfgs[1] if cfg.eval_flag else env_cfgs[0]
+            manager = create_env_manager(env_cfg.manager, [partial(env_fn, cfg=c) for c in chosen])
+            if cfg.get("seed") is not None:
+                manager.seed(int(cfg.seed))
+            self.env_manager = manager
+            from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
+
+            field = "eval" if cfg.eval_flag else "collect"
+            policies = [create_policy(own, enable_field=[field]) for own in self._of_policies(cfg.policy)]
+            modes = [getattr(policy, f"{field}_mode") for policy in policies]
+            self.policy = modes if self._by_player else modes[0]
         except BaseException:
             self.close()
             raise
@@ -383,26 +395,9 @@ class TaskCollector(BaseParallelCollector):
         if not cfg.eval_flag:
             encode_chunk([{}], cfg.compressor)  # its package is needed
 
-    def _make_env_manager(self) -> Any:
-        cfg, is_eval = copy.deepcopy(self._cfg.env), self._eval_flag
-        env_fn, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg, collect=not is_eval, eval_=is_eval)
-        cfgs: Any = evaluator_cfgs if is_eval else collector_cfgs
-        manager = create_env_manager(cfg.manager, [partial(env_fn, cfg=c) for c in cfgs])
-        seed = self._cfg.get("seed")
-        if seed is not None:
-            manager.seed(int(seed))
-        return manager
-
     def _of_policies(self, value: Any) -> list[Any]:
         """Return a list of what `value`, such as `policy`, holds for each policy."""
         return list(value) if self._by_player else [value]
-
-    def _mode_of(self, policy_cfg: EasyDict) -> Any:
-        """Return the mode of a policy that this collector needs, `eval_mode` or `collect_mode`."""
-        field = "eval" if self._eval_flag else "collect"
-        from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
-
-        return getattr(create_policy(policy_cfg, enable_field=[field]), f"{field}_mode")
 
     def _read_policy(self, policy: Any) -> None:
         if not self._eval_flag:
@@ -422,13 +417,6 @@ class TaskCollector(BaseParallelCollector):
         _env_manager.launch()
         self._env_num = _env_manager.env_num
         self._predefined_episode_count = self._env_num * _env_manager._episode_num
-
-    def _watched(self) -> dict[Any, bool]:
-        """Return for each path of weights whether newer weights are fetched from it while this collector plays."""
-        watched: dict[Any, bool] = {}
-        for path, learns in zip(self._policy_paths, self._learning, strict=True):
-            watched[path] = watched.get(path, False) or (learns and not self._eval_flag)
-        return watched
 
     def _fetch(self, path: Any) -> dict[str, Any] | None:
         return self.get_policy_update_info(path)
@@ -464,7 +452,7 @@ class TaskCollector(BaseParallelCollector):
                 self._load(path, state)
 
     def _start_thread(self) -> None:
-        for path, is_watched in self._watched().items():
+        for path, is_watched in self._watched.items():
             if is_watched:
                 self._watches[path].start()
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from easydict import EasyDict
@@ -365,14 +364,14 @@ class CommWorker(Generic[R]):
 
 def worker_thread(name: str, work: Callable[[], Any], queue: WorkerQueue) -> threading.Thread:
     """Return a daemon thread, not started yet, that runs `work` and reports its end to `queue`."""
-    return threading.Thread(target=partial(_run, work, queue), name=name, daemon=True)
 
+    def run() -> None:
+        try:
+            keep_thread_count()
+            work()
+        except BaseException as e:  # any error is reported to the coordinator
+            queue.fail(e)
+        else:
+            queue.finish()
 
-def _run(work: Callable[[], Any], queue: WorkerQueue) -> None:
-    try:
-        keep_thread_count()
-        work()
-    except BaseException as e:  # any error is reported to the coordinator
-        queue.fail(e)
-    else:
-        queue.finish()
+    return threading.Thread(target=run, name=name, daemon=True)

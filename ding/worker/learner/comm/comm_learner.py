@@ -192,7 +192,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         if task.get("demand"):  # saves the coordinator a message: the answer has the next demand
             return self._progress(run)
         infos, done = queue.take()
-        return {"infos": infos, "batches_done": done, "info": infos[-1] if infos else {}, **run.ids}
+        return {"infos": infos, "batches_done": done, **run.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.run
@@ -252,7 +252,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def deal_with_get_data(self) -> dict[str, Any]:
         """Wait until the learner wants a batch, and return `batch_size` and `cur_learner_iter`."""
         run = self._slot.require()
-        run.session.queue.wait_for_want(self._cfg.data_timeout_s)
+        run.session.queue.wait_for_capacity(self._cfg.data_timeout_s)
         return _demand(run)
 
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:

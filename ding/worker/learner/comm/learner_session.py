@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -73,18 +73,8 @@ class LearnerQueue(WorkerQueue):
             TaskFail: the learner has failed, was closed, or has ended and all its infos were taken.
         """
         with self._changed:
-            self._wait(lambda: not self._is_done and self._is_time(), timeout_s)
+            self._wait(lambda: bool(self._infos) if self._is_done else self._is_time(), timeout_s)
             return 0 if self._is_done else self._wanted()
-
-    def wait_for_want(self, timeout_s: float) -> None:
-        """Wait until no batch is left to be loaded, or the learner has sent its last info.
-
-        Raises:
-            TaskFail: as for `wait_for_capacity`, or batches still wait after `timeout_s`.
-        """
-        with self._changed:
-            if not self._wait(lambda: not self._batches, timeout_s):
-                raise task_fail(failure_for(f"the learner has wanted no data for {timeout_s:g} s", "TimeoutError"))
 
     def put(self, batches: Sequence[Rows]) -> None:
         """Add batches. After the last info they are dropped, as the coordinator may have sent them before it arrived.
@@ -233,10 +223,6 @@ class LearnerQueue(WorkerQueue):
 
     def _has_reports(self) -> bool:
         return bool(self._infos)
-
-    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait as `WorkerQueue._wait` does; the last info ends the wait, too."""
-        return super()._wait(lambda: (self._is_done and bool(self._infos)) or is_there(), timeout_s)
 
 
 class LearnerSession:

@@ -52,7 +52,7 @@ def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
         "buffer_id": "buffer_task",
     }
     reply = driver.learn(site.batch(1, 2), site.batch(3, 4), site.batch(5, 6))
-    assert reply.keys() == {"infos", "batches_done", "info", "task_id", "buffer_id"}
+    assert reply.keys() == {"infos", "batches_done", "task_id", "buffer_id"}
     infos, _ = driver.infos(3)
     assert infos == [{"learner_step": n, "priority_info": {}, "learner_done": False} for n in range(3)]
     assert POLICIES[0].seen() == [[1, 2], [3, 4], [5, 6]]

@@ -164,30 +164,17 @@ def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
 def test_one_batch_that_crosses_with_the_last_info_gets_it():
     queue = LearnerQueue(1)
     queue.report({"learner_done": True})
-    queue.wait_for_want(0)
+    assert queue.wait_for_capacity(0) == 0
     assert queue.learn(A, 0) == {"learner_done": True}
 
 
-def test_want_is_waited_for_until_every_batch_is_being_loaded():
-    queue = LearnerQueue(2)
-    queue.put([A])
-    want = in_thread(queue.wait_for_want, UNTIL_NOTIFIED_S)
-    waiting(queue)
-    queue.get()
-    assert want() is None
-
-
-@pytest.mark.parametrize(("wait", "text"), [("wait_for_want", "wanted no data"), ("learn", "reported nothing")])
-def test_waits_for_one_have_a_deadline(wait, text):
-    queue = LearnerQueue(2)
-    queue.put([A])
-    with failed_with("TimeoutError", text):
-        queue.learn(B, 0) if wait == "learn" else queue.wait_for_want(0)
+def test_the_wait_for_the_info_of_one_batch_has_a_deadline():
+    with failed_with("TimeoutError", "reported nothing"):
+        LearnerQueue(2).learn(B, 0)
 
 
 WAITS = {
     "room": lambda queue: queue.wait_for_capacity(DEADLINE_S),
-    "want": lambda queue: queue.wait_for_want(DEADLINE_S),
     "learn": lambda queue: queue.learn(B, DEADLINE_S),
 }
 
