@@ -321,15 +321,6 @@ def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alo
 # The config, and the place.
 
 
-def test_starting_and_closing_flip_the_flag(site):
-    worker = site.create(site.cfg())
-    flags = [worker._end_flag]
-    for act in (worker.start, worker.close, worker.close):
-        act()
-        flags.append(worker._end_flag)
-    assert flags == [True, False, True, True]
-
-
 def test_a_worker_is_made_by_its_type_after_its_modules_are_imported(site):
     with pytest.raises(KeyError):
         site.create(site.cfg(type="nobody"))
@@ -373,11 +364,6 @@ def test_a_port_that_is_taken_is_an_error_at_the_start(site):
     with pytest.raises(OSError):
         second.start()
     second.close()
-
-
-@pytest.mark.parametrize("role", [Collecting, Learning])
-def test_a_half_built_worker_is_collected_quietly(role):
-    role.over_http.__new__(role.over_http).__del__()
 
 
 @over_http
@@ -435,8 +421,3 @@ def test_a_slave_calls_its_functions_and_fails_unknown_tasks(slave_type, own, fu
                 client.run(task, DEADLINE_S)
             assert failed.value.result == {"message": "task name error"}
         connector.close()
-
-
-def test_the_functions_of_a_slave_come_by_keyword_only():
-    with pytest.raises(TypeError):
-        CollectorSlave("127.0.0.1", 0, {})

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from ding.interaction.base import in_session
-from ding.worker.transport import comm_worker
 from ding.worker.transport.comm_worker import TaskSlot, worker_thread
 
 DEADLINE_S = 60
@@ -160,14 +159,6 @@ def test_a_session_that_has_ended_begins_nothing(slot):
     assert slot.run is None
 
 
-def test_a_failure_to_end_what_was_abandoned_is_logged(caplog):
-    slot = TaskSlot("singer", lambda run: 1 / 0, 1)
-    slot.begin(lambda: work("one"))
-    slot.abandon()
-    join("singer_abandon")
-    assert "has failed to end" in caplog.text and slot.run is None
-
-
 def test_one_thread_waits_for_another_only_so_long(slot):
     inside, leave = threading.Event(), threading.Event()
     thread = threading.Thread(target=slot.begin, args=(lambda: (inside.set(), leave.wait(DEADLINE_S), work("one"))[2],))
@@ -209,12 +200,3 @@ def test_a_thread_tells_what_it_died_of(error):
     thread.start()
     thread.join(DEADLINE_S)
     assert type(told.what) is error
-
-
-def test_a_thread_minds_how_many_threads_torch_was_told(monkeypatch):
-    callers = []
-    monkeypatch.setattr(comm_worker, "keep_thread_count", lambda: callers.append(threading.current_thread().name))
-    thread = worker_thread("work", lambda: None, Told())
-    thread.start()
-    thread.join(DEADLINE_S)
-    assert callers == ["work"]

@@ -47,21 +47,6 @@ def test_taking_waits_for_a_sample_or_the_end(entry):
     assert rows + infos in ([row(1), info()], [info(), info(True)])
 
 
-def test_an_info_that_fills_the_queue_is_taken_at_once_when_more_wait():
-    queue = CollectorQueue(1)
-    queue.put(info(), 0)
-    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
-    queue.put([row(1)], UNTIL_NOTIFIED_S)
-    assert taking() == ([], [info()])
-    assert queue.take(0) == ([row(1)], [])
-
-
-def test_other_infos_come_when_the_wait_is_over():
-    queue = CollectorQueue(10)
-    queue.put(info(), 0)
-    assert queue.take(0.001) == ([], [info()])
-
-
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr("ding.worker.collector.comm.collector_session.monotonic", lambda: now_s[0])
@@ -86,16 +71,6 @@ def test_samples_do_not_wait_for_others_once_half_of_the_queue_is_used():
     taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
     queue.put([row(2)], 0)
     assert taking() == ([row(1), row(2)], [])
-
-
-def test_closing_ends_the_wait_for_more_samples():
-    queue = CollectorQueue(10, interval_s=1000)
-    queue.put([row(0)], 0)
-    queue.take(0)
-    queue.put([row(1)], 0)
-    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
-    queue.close()
-    assert isinstance(taking(), TaskFail)
 
 
 def test_putting_waits_for_room_and_then_gives_all_at_once():
@@ -181,14 +156,6 @@ def test_the_metadata_of_a_chunk_stay_in_columns():
         *(("a", 0), ("a", 1)),
         *(("b", 0), ("b", 1), ("b", 2)),
     ]
-
-
-def test_metadata_in_columns_and_in_dicts_come_together_in_order():
-    queue = CollectorQueue(10)
-    queue.put(table("a", 1), 1)
-    queue.put([{"data_id": "b", "policy_iter": 1}], 1)
-    samples, _ = queue.take(1)
-    assert [row["data_id"] for row in samples] == ["a", "b"]
 
 
 def test_each_sample_of_a_table_counts_against_the_capacity():

@@ -49,13 +49,6 @@ def test_a_batch_that_cannot_be_read_is_dropped_and_the_training_goes_on(site, g
     assert losses(driver.close()["infos"][-1]) == (1, 1)
 
 
-def test_without_bad_files_the_infos_say_nothing_of_them(site):
-    _, driver = site.pair()
-    driver.start()
-    infos, _ = drive(driver, site.batch(1, 2), count=1)
-    assert infos[0].keys() == {"learner_step", "priority_info", "learner_done"}
-
-
 def test_the_readable_samples_of_bad_batches_are_trained_together_and_their_priorities_told(site):
     _, driver = site.pair(read_timeout_s=0.0)
     driver.start(policy={"with_priority": True})
@@ -86,13 +79,6 @@ def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
     reason = "no sample of 3 consecutive batches could be read (max_bad_batches); last error: "
     assert failure["message"].startswith(reason)
     assert "the samples 'env_gone_2' could not be read within 0 s" in failure["message"]
-
-
-def test_one_readable_sample_in_a_batch_shows_that_not_all_is_bad(site):
-    _, driver = site.pair(read_timeout_s=0.0, max_bad_batches=1)
-    driver.start()
-    drive(driver, *([entry("env_gone_1", 0), *site.batch(value)] for value in (1, 2, 3, 4)), count=2)
-    assert POLICIES[0].seen() == [[1, 2], [3, 4]]
 
 
 def test_a_coordinator_that_gives_one_batch_at_a_time_hears_of_a_dropped_one(site, gone):
@@ -157,11 +143,3 @@ def test_a_dropped_batch_is_neither_work_nor_waited_for_and_counts_as_loaded():
     assert queue.take() == ([], 1)
     queue.close()
     assert loading() is None and queue.is_closed
-
-
-def test_one_batch_that_is_dropped_has_no_info():
-    queue = LearnerQueue(2)
-    answer = in_thread(queue.learn, [{"data_id": "a"}], UNTIL_NOTIFIED_S)
-    queue.get()
-    queue.drop()
-    assert answer() is None

@@ -3,7 +3,6 @@
 import os
 import pickle
 import threading
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -99,13 +98,6 @@ def test_a_file_that_was_missing_once_is_not_waited_for_again(loader, shelf, clo
     assert loader.warnings[0].startswith("the chunk 'x' is bad, its samples are skipped: the samples 'x' could not")
 
 
-def test_a_file_that_comes_too_late_is_used_from_then_on(loader, shelf):
-    loader.load(rows("x"))
-    shelf.put("x", 7)
-    batch, _ = loader.load(rows("x"))
-    assert values(batch) == [7] and loader.bad_files == {"x"}
-
-
 def test_the_more_files_do_not_come_the_shorter_is_the_wait(loader, clock):
     waited_s = []
     for name in "abcdefgh":
@@ -157,23 +149,6 @@ def test_a_damaged_file_is_passed_over_and_nothing_in_it_is_run(loader, shelf, d
     assert os.listdir() == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"data_index": 3}, "it has no sample 3"),
-        ({"data_index": "1"}, "are not indices of samples"),
-        ({"compressor": "zlib"}, "could not be read within 5 s"),
-        ({"compressor": "none"}, "could not be read within 5 s"),
-        ({"compressor": "pickle"}, "unknown compressor 'pickle'"),
-        ({"compressor": ["lz4"]}, "unknown compressor"),
-    ],
-)
-def test_metadata_that_does_not_fit_its_file_makes_it_a_bad_one(loader, shelf, changes, text):
-    shelf.put("a", 1)
-    assert loader.load([entry("a", 0, **changes)]) == (None, 0)
-    assert loader.bad_files == {"a"} and text in str(loader.error)
-
-
 @pytest.mark.parametrize("error", [PermissionError("not yours"), MemoryError("it is too large")])
 def test_a_file_that_the_system_refuses_to_read_is_bad(loader, shelf, error):
     def refuse(name):
@@ -182,15 +157,6 @@ def test_a_file_that_the_system_refuses_to_read_is_bad(loader, shelf, error):
     shelf.read = refuse
     assert loader.load(rows("a")) == (None, 0)
     assert loader.error is error
-
-
-def test_an_error_of_another_kind_is_not_taken_for_a_bad_file(loader, shelf):
-    def fail(name):
-        raise ZeroDivisionError
-
-    shelf.read = fail
-    with pytest.raises(ZeroDivisionError):
-        loader.load(rows("a"))
 
 
 def test_when_the_waits_end_no_file_is_called_bad(loader, clock):
@@ -271,18 +237,6 @@ def test_a_truncated_chunk_is_a_bad_one_and_the_others_are_read(loader, shelf, c
     shelf.chunks["cut"] = shelf.chunks["good"][:cut]
     assert loader.load([entry("cut", 0), entry("good", 2)]) == (None, 1)
     assert loader.bad_files == {"cut"}
-
-
-def test_a_few_large_samples_do_not_make_room_for_many(store):
-    samples = [{"obs": np.full(2**20, i), "n": i} for i in range(2)]
-    store.write("c", encode_chunk(samples))
-    reader = ChunkReader(store)
-    tracemalloc.start()
-    try:
-        assert reader.sample({"data_id": "c", "data_index": 1, "compressor": "lz4"})["n"] == 1
-        assert tracemalloc.get_traced_memory()[1] < 30 * samples[0]["obs"].nbytes
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_least_recently_used_chunk_goes_when_the_budget_is_spent(store):

@@ -3,7 +3,6 @@
 import errno
 import os
 import pathlib
-import pickle
 import threading
 
 import pytest
@@ -14,9 +13,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.learner import learner_hook
 from ding.worker.learner.comm import base_comm_learner, create_comm_learner, learner_session
 from ding.worker.transport import stores
-from ding.worker.transport.chunk import pack_batches
 from tests.worker.collector.parallel_fakes import Gate
-from tests.worker.learner.comm.test_learner_queue import in_thread
 from tests.worker.learner.comm.workers import GATES, POLICIES, entry
 from tests.worker.transport.sites import DEADLINE_S
 
@@ -60,27 +57,6 @@ def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
     assert threads("learner_start", "dataloader") == []
 
 
-def test_what_is_wanted_next_comes_with_the_answer_if_the_coordinator_asks_for_it(site):
-    _, driver = site.pair(prefetch_batches=1)
-    driver.start()
-    reply = driver.run("learner_learn_task", **pack_batches([site.batch(1, 2)]), demand=True)
-    ids = {"task_id": "task", "buffer_id": "buffer_task"}
-    iteration = reply.pop("cur_learner_iter")
-    infos, done = reply.pop("infos"), reply.pop("batches_done")
-    assert iteration in (0, 1) and len(infos) <= 1 and done <= 1
-    assert reply.pop("silence_s") < DEADLINE_S
-    assert reply == {"batch_size": 2, "batch_num": 1, **ids}
-
-
-def test_batches_reach_the_policy_in_columns(site):
-    _, driver = site.pair()
-    driver.start(policy={"with_priority": True})
-    driver.learn(site.batch(1, 2))
-    (info,), _ = driver.infos(1)
-    assert info["priority_info"]["replay_buffer_idx"] == [0, 1]
-    assert POLICIES[0].batches[0].table is not None and POLICIES[0].seen() == [[1, 2]]
-
-
 def test_samples_come_with_their_metadata(site):
     _, driver = site.pair()
     driver.start()
@@ -97,13 +73,6 @@ def test_batches_that_were_read_are_told_so_that_their_chunks_can_go(site):
     while done < 2:  # the second counts when the loader asks for a third
         done += driver.ask()["batches_done"]
     assert done == 2
-
-
-def test_every_result_of_a_batch_is_told(site):
-    _, driver = site.pair()
-    driver.start(policy={"results": 3})
-    driver.learn(site.batch(1, 2))
-    assert [info["learner_step"] for info in driver.infos(3)[0]] == [0, 1, 2]
 
 
 @pytest.mark.differs(
@@ -156,17 +125,6 @@ def test_a_learner_that_is_done_tells_so_at_once_and_wants_no_more(site):
     assert POLICIES[0].seen() == [[1, 2], [3, 4]]
 
 
-def test_the_last_info_comes_though_nobody_has_taken_those_before_it(site):
-    _, driver = site.pair()
-    driver.start(learner={"train_iterations": 2})
-    training = next(thread for thread in threading.enumerate() if thread.name == "learner_start")
-    first = driver.learn(site.batch(1, 2), site.batch(3, 4))["infos"]
-    training.join(DEADLINE_S)
-    assert not training.is_alive()
-    infos = first + driver.close()["infos"]
-    assert [(info["learner_step"], info["learner_done"]) for info in infos] == [(0, False), (1, False), (2, True)]
-
-
 def test_the_end_saves_a_checkpoint_writes_the_weights_and_gives_the_last_infos(site):
     _, driver = site.pair()
     driver.start()
@@ -195,15 +153,6 @@ def test_a_second_task_starts_clean(site):
     driver.close()
     assert [policy.seen() for policy in POLICIES] == [[[1, 2]], [[3, 4]]]
     assert (weights(site, "policy_one"), weights(site, "policy_two")) == ((1.0, 1), (1.0, 1))
-
-
-def test_one_batch_at_a_time_has_a_deadline(site):
-    GATES["gate"] = Gate()
-    _, driver = site.pair(data_timeout_s=0.05)
-    driver.start(policy={"wait_at": 0, "gate": "gate"})
-    failure = driver.failure(driver.run, "learner_learn_task", data=site.batch(1, 2))
-    assert failure["exception"] == "TimeoutError"
-    GATES["gate"].open()
 
 
 # Weights.
@@ -285,17 +234,6 @@ def test_the_first_weights_of_a_task_must_be_written(site, monkeypatch):
         assert driver.coming_failure()["exception"] == "StorageError"
 
 
-def test_a_checkpoint_that_cannot_be_written_by_what_does_not_pass_is_an_error(site, monkeypatch):
-    def forbidden(*args, **kwargs):
-        raise PermissionError(errno.EACCES, "read-only")
-
-    monkeypatch.setattr(learner_hook, "save_file", forbidden)
-    _, driver = site.pair()
-    driver.start(learner={"hook": {"save_ckpt_after_iter": 1}})
-    driver.learn(site.batch(1, 1))
-    assert driver.failure(lambda: driver.infos(1))["exception"] == "PermissionError"
-
-
 def test_weights_are_written_once_per_interval_and_the_newest_at_the_end(site, monkeypatch):
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=1000)
@@ -350,27 +288,6 @@ def test_what_the_policy_raises_fails_the_next_task_with_its_traceback(site):
     assert driver.ask()["batch_num"] == 8
 
 
-def test_a_task_that_waits_hears_of_the_failure(site):
-    GATES["gate"] = Gate()
-    _, driver = site.pair(prefetch_batches=1, data_wait_s=DEADLINE_S)
-    driver.start(policy={"raise_at": 0, "wait_at": 0, "gate": "gate"})
-    for n in range(4):  # one is trained, two are ready, one waits
-        assert driver.ask()["batch_num"] == 1
-        driver.learn(site.batch(n, n))
-    waiting = in_thread(driver.ask)
-    GATES["gate"].open()
-    assert waiting().result["exception"] == "ZeroDivisionError"
-
-
-def test_a_chunk_that_is_missing_is_named(site):
-    _, driver = site.pair(max_bad_batches=1)
-    driver.start()
-    driver.learn([entry("env_gone_1", 0), entry("env_gone_1", 1)])
-    failure = driver.coming_failure()
-    assert failure["exception"] == "FileNotFoundError"
-    assert "the samples 'env_gone_1' could not be read within 0.1 s" in failure["message"]
-
-
 def test_a_chunk_that_is_late_is_waited_for(site):
     _, driver = site.pair(read_timeout_s=DEADLINE_S)
     driver.start()
@@ -381,16 +298,6 @@ def test_a_chunk_that_is_late_is_waited_for(site):
     site.samples.write(batch[0]["data_id"], data)
     driver.infos(1)
     assert POLICIES[0].seen() == [[1, 2]]
-
-
-@pytest.mark.parametrize("data", [b"", b"not a chunk", pickle.dumps([{"obs": 1}])])
-def test_a_chunk_that_is_damaged_is_named(site, data):
-    _, driver = site.pair(max_bad_batches=1)
-    driver.start()
-    site.samples.write("env_bad_1", data)
-    driver.learn([entry("env_bad_1", 0), entry("env_bad_1", 1)])
-    failure = driver.coming_failure()
-    assert failure["exception"] == "ValueError" and "the samples 'env_bad_1' could not be read" in failure["message"]
 
 
 @pytest.mark.differs(
