@@ -165,7 +165,8 @@ class TaskSlot(Generic[R]):
     Args:
         kind: the kind of run, for messages.
         end: ends a run, in bounded time, and returns its report; called once for each run.
-        timeout_s: half of the time that a thread waits for another one that starts or ends a run.
+        timeout_s: how long a thread waits for another one that starts or ends a run, and how long a new run waits for
+            the end of an abandoned one. After that, a run that hangs is left behind.
 
     Attributes:
         run: the current run, if any.
@@ -178,6 +179,7 @@ class TaskSlot(Generic[R]):
         self._is_closed = False
         self._session: int | None = None  # the session of the run
         self._left: set[int | None] = set()  # the sessions whose coordinator has left
+        self._abandoning: threading.Thread | None = None
         self._report: dict[str, Any] = {}
 
     def begin(self, make: Callable[[], R]) -> R:
@@ -187,8 +189,9 @@ class TaskSlot(Generic[R]):
             RuntimeError: another task runs, the slot is closed, or the coordinator has left meanwhile.
             TimeoutError: another task takes too long to start or end; `end` and `close` raise it, too.
         """
+        if self._abandoning is not None:
+            self._abandoning.join(self._timeout_s)
         with self._alone():
-            self._end_abandoned()
             if self._is_closed:
                 raise RuntimeError("the worker is closed; it takes no more tasks")
             if self.run is not None:
@@ -224,27 +227,34 @@ class TaskSlot(Generic[R]):
     def abandon(self) -> None:
         """End the run of this session, whose coordinator has left, in a thread; another coordinator may connect."""
         self._left.add(session_number())
-        threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True).start()
+        self._abandoning = threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True)
+        self._abandoning.start()
 
     def _end_abandoned(self) -> None:
         try:
+            run = None
             with self._alone():
                 if self._session in self._left:
-                    self.end()
+                    run, self.run = self.run, None
+            if run is not None:  # it may hang, and must not block others
+                self._end(run)
         except Exception:  # no caller is left
             _logger.exception("the task of a coordinator that has left has failed to end")
 
     def close(self) -> None:
         """End the run, and start no other. Further calls do nothing."""
         self._is_closed = True
-        self.end()
+        try:
+            self.end()
+        finally:
+            if self._abandoning is not None:
+                self._abandoning.join(self._timeout_s)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the right to start or end a run."""
-        limit_s = 2 * self._timeout_s
-        if not self._lock.acquire(timeout=limit_s):
-            raise TimeoutError(f"the {self._kind} has been starting or ending a task for {limit_s:g} s")
+        if not self._lock.acquire(timeout=self._timeout_s):
+            raise TimeoutError(f"the {self._kind} has been starting or ending a task for {self._timeout_s:g} s")
         try:
             yield
         finally:

@@ -112,6 +112,17 @@ def test_a_new_run_waits_for_the_end_of_an_abandoned_one(ended, leave):
     assert ended == ["one", "begin"] and slot.run.ids["task_id"] == "two"
 
 
+def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
+    slot = slow_slot(ended, leave, 0.05)
+    slot.begin(lambda: work("one"))
+    slot.abandon()
+    slot.begin(lambda: work("two"))
+    assert ended == [] and slot.run.ids["task_id"] == "two"
+    leave.set()
+    join("singer_abandon")
+    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
+
+
 def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended):
     def make():
         slot.abandon()
@@ -164,7 +175,7 @@ def test_one_thread_waits_for_another_only_so_long(slot):
     thread = threading.Thread(target=slot.begin, args=(lambda: (inside.set(), leave.wait(DEADLINE_S), work("one"))[2],))
     thread.start()
     assert inside.wait(DEADLINE_S)
-    with pytest.raises(TimeoutError, match=r"the singer has been starting or ending a task for 0.1 s"):
+    with pytest.raises(TimeoutError, match=r"the singer has been starting or ending a task for 0.05 s"):
         slot.end()
     leave.set()
     thread.join(DEADLINE_S)
