@@ -1,7 +1,6 @@
 """Tasks between a coordinator and its workers: the same for every transport."""
 
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -162,27 +161,12 @@ def test_a_client_can_be_connected_again(client, worker):
     assert run(client, "echo", value=2) == {"got": 2}
 
 
-def test_a_worker_that_comes_up_again_on_its_port_can_be_connected_anew(connector, client, server, servers, worker):
-    server.close()
-    client.close()
-    servers(worker.serve, server.port)
-    client.connect(DEADLINE_S)
-    assert run(client, "echo", value=4) == {"got": 4}
-
-
 # Servers.
 
 
 def test_a_port_belongs_to_one_server(servers, server, worker):
     with pytest.raises(OSError):
         servers(worker.serve, server.port)
-
-
-def test_a_server_that_was_closed_is_not_found(connector, server):
-    server.close()
-    server.close()
-    with pytest.raises(WorkerLost):
-        connector.client("w", "127.0.0.1", server.port).connect(0.1)
 
 
 # What only one of them has.
@@ -246,11 +230,6 @@ def test_a_worker_without_a_sign_of_life_is_lost_during_its_task(servers, worker
     connector.close()
 
 
-@pytest.mark.parametrize("kind", ["http"])
-def test_a_connector_that_never_started_can_be_closed(kind):
-    HttpConnector("127.0.0.1", 0).close()
-
-
 @pytest.mark.parametrize("kind", ["local"])
 def test_a_server_runs_the_tasks_of_several_clients_one_after_the_other(connector, client, server, worker):
     other = connector.client("other", "", server.port)
@@ -271,20 +250,6 @@ def test_a_server_that_closes_waits_for_its_task(client, server, worker):
     worker.go.set()
     assert outcome() == {"waited": True}
     closing()
-
-
-@pytest.mark.parametrize("kind", ["local"])
-def test_tasks_that_wait_when_a_server_is_given_up_are_not_run(connector, client, server, worker):
-    other = connector.client("other", "", server.port)
-    other.connect(0)
-    first = in_thread(run, client, "wait")
-    assert worker.running.wait(DEADLINE_S)
-    job = server.submit(json.dumps({"name": "echo", "value": 1}))
-    server.close(SHORT_S)
-    assert isinstance(first(), WorkerLost) and isinstance(job.exception(DEADLINE_S), WorkerLost)
-    worker.go.set()
-    server._thread.join(DEADLINE_S)
-    assert [task["name"] for task in worker.tasks] == ["wait"]
 
 
 # For those who watch.

@@ -212,15 +212,6 @@ def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(role
     assert not (tmp_path / "intruded").exists()
 
 
-def test_a_module_that_the_workers_own_config_names_for_tasks_is_imported(role, site, tmp_path, monkeypatch):
-    name = f"welcome_guest_{role.kind}_{site.kind}"
-    (tmp_path / f"{name}.py").write_text("open('imported', 'w').close()")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    _, driver = site.pair(task_import_names=[name])
-    driver.start(**role.importing(role.import_places[1], name))
-    assert (tmp_path / "imported").exists()
-
-
 def test_a_worker_whose_answers_to_one_sample_or_batch_are_overridden_is_asked_for_one_at_a_time(role, site):
     worker, driver = site.pair()
     own = getattr(worker, role.single)
@@ -247,17 +238,6 @@ def test_closing_the_worker_ends_a_coordinators_wait_and_the_task(role, site):
     assert isinstance(waiting(), (TaskFailed, WorkerLost))
     assert threads_of(role) == []
     worker.close()
-
-
-def test_a_closed_worker_takes_no_task(role, site):
-    worker = site.worker()
-    worker.close()
-    with pytest.raises(RuntimeError, match="the worker is closed"):
-        getattr(worker, f"deal_with_{role.kind}_start")({})
-
-
-def test_a_worker_that_never_started_can_be_closed(site):
-    site.create(site.cfg()).close()
 
 
 def test_a_task_that_hangs_fails_its_close_and_the_worker_goes_on(role, site, monkeypatch):

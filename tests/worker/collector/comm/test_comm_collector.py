@@ -15,7 +15,6 @@ from tests.worker.collector.parallel_fakes import (
     GATES,
     Gate,
     collector_cfg,
-    in_thread,
     join_threads,
     weights,
 )
@@ -267,39 +266,6 @@ def test_a_task_whose_collector_waits_for_room_can_be_closed(site):
     report = driver.close()
     assert 1 <= report["sample_count"] <= 3 and report["collector_done"] is False
     assert threads("collector_start", "update_policy") == []
-
-
-def test_closing_the_worker_while_a_collector_is_built_ends_it_afterwards(site):
-    worker, driver = site.pair()
-    gate = Gate()
-    create = worker._create_collector
-
-    def slowly(task_info):
-        gate.arrive_and_wait()
-        return create(task_info)
-
-    worker._create_collector = slowly
-    starting = in_thread(driver.start)
-    assert gate.reached.wait(DEADLINE_S)
-    closing = in_thread(worker.close)
-    gate.open()
-    assert closing() is None
-    starting()
-    assert worker._collector is None and threads("collector_start") == []
-
-
-def test_an_error_in_closing_the_envs_fails_the_close_and_frees_the_worker(site):
-    site.write_weights()
-    _, driver = site.pair()
-    driver.start(lengths=(1,))
-    driver.all()
-
-    def close():
-        raise OSError("a window is stuck")
-
-    ENVS[-1].close = close
-    assert "a window is stuck" in driver.failure(driver.close)["message"]
-    assert driver.start(lengths=(1,))["message"]
 
 
 # Direct use.

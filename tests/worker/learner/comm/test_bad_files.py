@@ -1,8 +1,5 @@
 """Learner tasks some of whose samples cannot be read, over both kinds of transport."""
 
-import logging
-import threading
-
 import pytest
 
 from ding.worker.learner.comm import base_comm_learner
@@ -59,14 +56,6 @@ def test_the_readable_samples_of_bad_batches_are_trained_together_and_their_prio
     assert losses(infos[0]) == (2, 1)
 
 
-def test_a_bad_file_is_logged_once(site, gone, caplog):
-    _, driver = site.pair(read_timeout_s=0.0)
-    driver.start()
-    with caplog.at_level(logging.WARNING):
-        drive(driver, gone, gone, site.batch(1, 2), count=1)
-    assert [record.name for record in caplog.records if "env_gone_1" in record.getMessage()] == ["learner_logger"]
-
-
 def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
     _, driver = site.pair(read_timeout_s=0.0, max_bad_batches=3)
     driver.start()
@@ -102,29 +91,6 @@ def test_learners_that_train_together_do_not_pass_over_a_sample(site, monkeypatc
     failure = driver.coming_failure()
     assert failure["exception"] == "FileNotFoundError"
     assert failure["message"].startswith("learners that train together cannot skip a sample")
-
-
-def test_several_threads_read_where_the_task_wants_it(site):
-    _, driver = site.pair(read_timeout_s=0.0)
-    driver.start(learner={"dataloader": {"num_workers": 2}})
-    (one,), (two,) = site.batch(1), site.batch(2)
-    drive(driver, [one, two], count=1)
-    assert POLICIES[0].seen() == [[1, 2]]
-    names = [thread.name for thread in threading.enumerate()]
-    assert "learner_reader_0" in names
-    driver.close()
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("learner_reader")] == []
-
-
-def test_close_ends_the_wait_for_a_file_and_nothing_is_called_bad(site, gone, caplog):
-    worker, driver = site.pair(read_timeout_s=1000)
-    driver.start()
-    driver.learn(gone)
-    waiting(worker._session.queue)
-    with caplog.at_level(logging.WARNING):
-        report = driver.close()
-    assert report["infos"] == [{"learner_step": 0, "priority_info": {}, "learner_done": True}]
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 # The queue.

@@ -13,7 +13,6 @@ from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
 from ding.worker.transport.chunk import encode_chunk, from_text, pick_sample, to_text
 from tests.worker.learner.comm.test_chunk_source import Shelf
 from tests.worker.learner.comm.workers import entry
-from tests.worker.transport.sites import DEADLINE_S
 
 
 def transitions(count, seed=0, **more):
@@ -150,29 +149,6 @@ def test_a_part_of_a_trajectory_comes_as_a_list_of_dicts(shelf, make_loader):
     rows = [entry("c", 0, unroll_split_begin=begin, unroll_len=3) for begin in (0, 2)]
     batch = loaded(make_loader(), rows)
     assert [[step["note"] for step in part] for part in batch] == [["0_0", "0_1", "0_2"], ["0_2", "0_3", "0_4"]]
-
-
-def test_several_threads_get_right_batches_from_one_reader(shelf):
-    reader, errors = ChunkReader(shelf, budget_bytes=2000), []
-    for number in range(12):
-        put(shelf, f"c{number}", transitions(40, number))
-    start = threading.Barrier(3)
-
-    def work(seed):
-        rng = np.random.default_rng(seed)
-        start.wait(DEADLINE_S)
-        for _ in range(60):
-            number, index = int(rng.integers(12)), int(rng.integers(40))
-            sample = reader.sample({"data_id": f"c{number}", "compressor": "lz4", "data_index": index})
-            if sample["note"] != f"{number}_{index}":
-                errors.append((number, index, sample))
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    assert errors == [] and not any(thread.is_alive() for thread in threads)
 
 
 def calls_of_loading(loader, rows):

@@ -159,12 +159,6 @@ def test_a_file_that_the_system_refuses_to_read_is_bad(loader, shelf, error):
     assert loader.error is error
 
 
-def test_when_the_waits_end_no_file_is_called_bad(loader, clock):
-    clock.close_at = 1.0
-    assert loader.load(rows("x")) == (None, 0)
-    assert clock.now < 3 and loader.bad_files == set() and loader.warnings == []
-
-
 def test_several_threads_read_the_files_of_a_batch(shelf):
     together = threading.Barrier(3)
     read = shelf.read

@@ -66,15 +66,6 @@ def test_samples_come_with_their_metadata(site):
     assert POLICIES[0].batches == [[{"obs": torch.tensor(i + 1.0), **row} for i, row in enumerate(batch)]]
 
 
-def test_batches_that_were_read_are_told_so_that_their_chunks_can_go(site):
-    _, driver = site.pair()
-    driver.start()
-    done = driver.learn(site.batch(1, 2), site.batch(3, 4))["batches_done"]
-    while done < 2:  # the second counts when the loader asks for a third
-        done += driver.ask()["batches_done"]
-    assert done == 2
-
-
 @pytest.mark.differs(
     "makes a learner wait while its next batch is sampled, sent and loaded",
     "loads the next ones while it trains, up to `prefetch_batches` (64)",
@@ -234,15 +225,6 @@ def test_the_first_weights_of_a_task_must_be_written(site, monkeypatch):
         assert driver.coming_failure()["exception"] == "StorageError"
 
 
-def test_weights_are_written_once_per_interval_and_the_newest_at_the_end(site, monkeypatch):
-    written = recording(site, monkeypatch)
-    _, driver = site.pair(send_policy_interval_s=1000)
-    driver.start(learner={"train_iterations": 5})
-    driver.learn(*(site.batch(n, n) for n in range(5)))
-    driver.infos(9)
-    assert written == [("policy_task", 0), ("policy_task", 0), ("policy_task", 5)]
-
-
 def test_weights_that_were_put_off_are_written_when_no_batch_comes(site, monkeypatch):
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=0.05)
@@ -288,18 +270,6 @@ def test_what_the_policy_raises_fails_the_next_task_with_its_traceback(site):
     assert driver.ask()["batch_num"] == 8
 
 
-def test_a_chunk_that_is_late_is_waited_for(site):
-    _, driver = site.pair(read_timeout_s=DEADLINE_S)
-    driver.start()
-    batch = site.batch(1, 2)
-    data = site.samples.read(batch[0]["data_id"])
-    site.samples.delete(batch[0]["data_id"])
-    driver.learn(batch)
-    site.samples.write(batch[0]["data_id"], data)
-    driver.infos(1)
-    assert POLICIES[0].seen() == [[1, 2]]
-
-
 @pytest.mark.differs(
     "lets a task read, write and delete samples and weights anywhere on a worker's machine",
     "stays in the folders of the run",
@@ -326,13 +296,6 @@ def test_a_batch_that_is_none_is_an_error(site, batch, text):
     driver.learn(batch)
     failure = driver.coming_failure()
     assert failure["exception"] == "ValueError" and text in failure["message"]
-
-
-def test_more_batches_than_were_wanted_are_refused(site):
-    _, driver = site.pair(prefetch_batches=1)
-    driver.start()
-    failure = driver.failure(driver.learn, *(site.batch(n, n) for n in range(9)))
-    assert "it was sent 9" in failure["message"]
 
 
 @pytest.mark.parametrize("key", ["policy_id", "league_save_checkpoint_path"])
@@ -436,13 +399,3 @@ def test_a_learner_trains_what_it_was_given_before_it_ends_if_it_is_told_to(site
     report = driver.run("learner_close_task", drain=True)
     assert POLICIES[0].seen() == [[n, n] for n in range(6)]
     assert report["infos"][-1]["learner_step"] == 6 and report["infos"][-1]["learner_done"] is True
-
-
-def test_a_learner_that_hangs_is_not_waited_for_for_ever(site):
-    GATES["gate"] = Gate()
-    _, driver = site.pair(close_timeout_s=0.1)
-    driver.start(policy={"wait_at": 0, "gate": "gate"})
-    driver.learn(site.batch(1, 1))
-    assert GATES["gate"].reached.wait(DEADLINE_S)
-    assert driver.failure(driver.run, "learner_close_task", drain=True)["exception"] == "TimeoutError"
-    GATES["gate"].open()

@@ -141,19 +141,6 @@ def test_a_truncated_checkpoint_is_passed_over_with_a_line_in_the_log(learner, c
     assert "the checkpoint ./exp/ckpt/iteration_9.pth.tar cannot be used and is skipped" in caplog.text
 
 
-def test_a_checkpoint_that_the_policy_refuses_leaves_nothing_of_itself(learner):
-    def load(state):
-        learner.policy.state = {**learner.policy.state, "model": state["model"]}
-        if "optimizer" not in state:
-            raise KeyError("optimizer")
-        learner.policy.state = state
-
-    learner.policy.load_state_dict = load
-    write("iteration_9.pth.tar", {"model": {"w": 9.0}, "last_iter": 9})
-    resume(learner, None)
-    assert learner.policy.state == model(0.0) and counters(learner) == (0, 0, 0)
-
-
 # How much is left to train.
 
 
@@ -202,19 +189,6 @@ def test_a_checkpoint_is_saved_between_two_batches_when_it_is_time(learner, cloc
         "last_step": 3,
         "learner": {"task_id": "task", "batches": 4, "iterations": 4},
     }
-
-
-def test_saving_that_takes_long_is_done_more_rarely(learner, clock, monkeypatch):
-    saves = []
-    monkeypatch.setattr(resume_module, "save_file", lambda path, state: (saves.append(clock[0]), tick(clock, 2)))
-    saver = ResumeSaver(learner, "policy", 30)
-    for clock[0] in range(0, 500, 10):
-        saver.between_batches()
-    assert saves == [30, 240, 450]  # 2 seconds every 200
-
-
-def tick(clock, seconds):
-    clock[0] += seconds
 
 
 def test_a_checkpoint_that_cannot_be_saved_does_not_end_the_training(learner, clock, monkeypatch, caplog):
@@ -332,17 +306,6 @@ def test_a_task_that_had_trained_all_says_that_it_is_done(site, monkeypatch):
     infos, _ = second.infos(1)
     assert infos == [{"learner_step": 5, "priority_info": {}, "learner_done": True}]
     assert POLICIES[1].batches == []
-
-
-def test_weights_without_a_checkpoint_are_gone_on_with(site):
-    site.policies.write("policy_task", {"model": {"seen": torch.tensor(4.0)}, "iter": 4})
-    _, driver = site.pair()
-    driver.start(learner={"train_iterations": 6}, resume=True)
-    assert driver.ask()["cur_learner_iter"] == 4
-    driver.learn(site.batch(1, 2), site.batch(3, 4))
-    infos, _ = driver.infos(3)
-    assert [info["learner_step"] for info in infos] == [4, 5, 6] and infos[-1]["learner_done"]
-    assert site.policies.read("policy_task").state == {"model": {"seen": torch.tensor(6.0)}, "iter": 6}
 
 
 def test_a_task_whose_connection_was_lost_goes_on_in_the_same_worker(site):
