@@ -69,6 +69,7 @@ NEAREST, MOST_TESTS, MOST_SECONDS = 60, 600, 300
 SLOW_TESTS = {
     "ding/entry/tuning.py": ["tests/entry/test_tuning.py"],
     "ding/entry/ray_workers.py": ["tests/entry/test_ray.py"],
+    "ding/worker/learner/comm/ray_learner.py": ["tests/entry/test_ray.py", "tests/entry/test_ray_ranks.py"],
     "ding/worker/transport/ray/": ["tests/worker/transport/ray", "tests/entry/test_ray.py"],
 }
 # What the reference says of defaults, ranges and signatures is compared with the package.

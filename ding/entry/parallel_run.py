@@ -509,15 +509,22 @@ def _prepare(triple: tuple[Any, Any, Any], max_train_iter: int, max_env_step: in
 def _place(experiment: Experiment, renew: bool, ranks: int) -> EasyDict:
     # Each worker listens at any free port and reports it: a port chosen in advance may be in use by then.
     cfg = experiment.place(ports=(0, 0, 0), renew=renew)
-    _check_ranks(ranks)
+    _check_ranks(cfg, ranks)
     for key in ("path_data", "path_policy"):
         os.makedirs(cfg.system.learner0[key], exist_ok=True)  # fails at once if that is impossible
     return cfg
 
 
-def _check_ranks(ranks: int) -> None:
-    if ranks > 1:
+def _check_ranks(cfg: EasyDict, ranks: int) -> None:
+    if ranks <= 1:
+        return
+    if get_transport(cfg.system.coordinator.transport).launch is not Launch.ACTOR:
         raise ConfigError(
-            f"system_config.learner_gpu_num = {ranks} is not allowed here: parallel_pipeline starts learners of one "
-            "rank; start the ranks by `ding -m dist`, or set it to 1"
+            f"system_config.learner_gpu_num = {ranks} is not allowed here: parallel_pipeline starts several ranks of a "
+            "learner on Ray only; set transport = 'ray', start the ranks one by one, or set it to 1"
+        )
+    if not cfg.main.policy.get("multi_gpu"):
+        raise ConfigError(
+            f"policy.multi_gpu = False is not allowed with system_config.learner_gpu_num = {ranks}: the models of the "
+            "ranks would drift apart; set it to True"
         )

@@ -15,6 +15,7 @@ from easydict import EasyDict
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from ding.config.utils import LOCAL_HOST
 from ding.entry.supervisor import Backend
 from ding.entry.worker_process import (
     CLOSE_S,
@@ -28,6 +29,7 @@ from ding.entry.worker_process import (
     quiet_flask,
     wait_while_saving,
 )
+from ding.utils.default_helper import derive_seed
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.policy_store import start_weights_server
 from ding.worker.transport.ray.ray_settings import actor_options, bundle
@@ -36,27 +38,33 @@ from ding.worker.transport.ray.sample_store import start_sample_server
 
 # Numbers of the lives of workers, unique over all runs of this process.
 _lives = itertools.count(1)
+# Marks seeds of ranks, as in serial pipelines: all ranks have different seeds.
+_RANK_SEED = 2
 
 
 class _Worker:
-    """A worker over all its restarts.
+    """A worker over all its restarts: one actor, or one for each rank, which start and end together.
 
     Attributes:
-        number: the number of the current life; 0 if its actor is known to have ended.
-        actor: the current actor.
-        place: process and node of the actor, once it has started.
+        number: the number of the current life; 0 if its actors are known to have ended.
+        actors: the current actors, by rank.
+        places: process and node of each actor that has started, by rank.
     """
 
-    def __init__(self, kind: str, name: str) -> None:
-        self.kind, self.name = kind, name
+    def __init__(self, kind: str, name: str, ranks: int) -> None:
+        self.kind, self.name, self.ranks = kind, name, ranks
         self.number = 0
-        self.actor: Any = None
-        self.place: dict[str, Any] | None = None
+        self.actors: list[Any] = []
+        self.places: dict[int, dict[str, Any]] = {}
+
+    def rank_name(self, rank: int) -> str:
+        """Return the name of the actor of a rank."""
+        return self.name if rank == 0 else f"{self.name}.rank{rank}"
 
     def kill(self) -> None:
-        """Kill the actor, if there is one."""
-        if self.actor is not None:
-            ray.kill(self.actor)
+        """Kill the actors."""
+        for actor in self.actors:
+            ray.kill(actor)
 
 
 class _Report(NamedTuple):
@@ -64,6 +72,7 @@ class _Report(NamedTuple):
 
     worker: str
     number: int
+    rank: int
     place: dict[str, Any] | None
     reason: object = None
 
@@ -84,8 +93,10 @@ class ActorBackend(Backend):
     def __init__(self, system: EasyDict, kinds: Mapping[str, str], is_quiet: bool = True) -> None:
         super().__init__(system.ray.start_timeout_s)
         self._system, self._section, self._is_quiet = system, system.ray, is_quiet
-        self._workers = {name: _Worker(kind, name) for name, kind in kinds.items()}
-        self._bundles = [bundle(self._section, kind) for kind in kinds.values()]
+        self._workers = {name: _Worker(kind, name, _ranks_of(system[name])) for name, kind in kinds.items()}
+        # Worker and rank of each actor, in the order of the bundles of the placement group.
+        self._order = [(worker.name, rank) for worker in self._workers.values() for rank in range(worker.ranks)]
+        self._bundles = [bundle(self._section, self._workers[name].kind) for name, _ in self._order]
         self._cluster = RayCluster(self._section, math.ceil(sum(wanted.get("CPU", 0) for wanted in self._bundles)))
         self._opened = contextlib.ExitStack()
         self._group: Any = None
@@ -94,6 +105,9 @@ class ActorBackend(Backend):
     def open(self) -> None:
         self._opened.callback(self._cluster.close)
         self._cluster.start()
+        for worker in self._workers.values():
+            if worker.ranks > 1 and self._cluster.is_own:  # all ranks are on this machine
+                self._system[worker.name].rank_host = LOCAL_HOST
         node = ray.get_runtime_context().get_node_id()
         here = {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
         self._opened.callback(ray.kill, start_weights_server(self._system.learner0.path_policy, here))
@@ -106,9 +120,13 @@ class ActorBackend(Backend):
 
     def start(self, name: str, life: int) -> None:
         worker = self._workers[name]
-        worker.number, worker.place = next(_lives), None
-        worker.actor = self._make_actor(worker, life)
-        about = worker.name, worker.number
+        worker.number, worker.places = next(_lives), {}
+        worker.actors = [self._make_actor(worker, rank, life) for rank in range(worker.ranks)]
+        for rank in range(worker.ranks):
+            self._watch(worker, rank)
+
+    def _watch(self, worker: _Worker, rank: int) -> None:
+        about = worker.name, worker.number, rank
 
         def started(place: dict[str, Any]) -> None:
             self._reports.put(_Report(*about, place))
@@ -116,38 +134,49 @@ class ActorBackend(Backend):
         def ended(reason: object) -> None:
             self._reports.put(_Report(*about, None, reason))
 
-        when_done(worker.actor.place.remote(), started, ended)
-        when_done(worker.actor.watch.remote(), ended, ended)
+        when_done(worker.actors[rank].place.remote(), started, ended)
+        when_done(worker.actors[rank].watch.remote(), ended, ended)
 
-    def _make_actor(self, worker: _Worker, life: int) -> Any:
+    def _make_actor(self, worker: _Worker, rank: int, life: int) -> Any:
         options = actor_options(self._section, worker.kind)
         if self._group is not None:
-            index = list(self._workers).index(worker.name)  # the order of the bundles
+            index = self._order.index((worker.name, rank))
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, index)
         section = EasyDict(self._system[worker.name])
         seed = later_seed(section.get("seed", 0), life)
+        if worker.ranks > 1:
+            section.rank = rank
+            section.peers = [(worker.rank_name(peer), worker.number) for peer in range(1, worker.ranks)]
+            seed = seed if rank == 0 else derive_seed(seed, _RANK_SEED, rank)
         if "seed" in section:
             section.seed = seed
         folder = None if "working_dir" in self._section.runtime_env else os.getcwd()
         make = partial(_make_worker, worker.kind, section, seed, folder, self._is_quiet)
-        return actor_class().options(name=actor_name(worker.name, worker.number), **options).remote(make)
+        return actor_class().options(name=actor_name(worker.rank_name(rank), worker.number), **options).remote(make)
 
     def kill(self, name: str) -> None:
         self._workers[name].kill()
 
     def _event(self, report: _Report) -> Started | Ended | None:
         worker = self._workers[report.worker]
-        if report.number != worker.number:  # a report of an earlier actor
+        if report.number != worker.number:  # a report of earlier actors
             return None
         if report.place is None:
-            worker.kill()
-            worker.number, worker.place = 0, None
-            return Ended(worker.name, WorkerDied(worker.name, None, str(report.reason)))
-        worker.place = report.place
-        return Started(worker.name, worker.number, report.place["host"])
+            worker.kill()  # other ranks may still run
+            worker.number, worker.places = 0, {}
+            return Ended(worker.name, WorkerDied(worker.rank_name(report.rank), None, str(report.reason)))
+        worker.places[report.rank] = report.place
+        if len(worker.places) < worker.ranks:
+            return None
+        return Started(worker.name, worker.number, worker.places[0]["host"])  # rank 0 takes the tasks
 
     def not_started(self, names: Sequence[str]) -> Exception:
-        late = {name: bundle(self._section, self._workers[name].kind) for name in names}
+        late = {
+            worker.rank_name(rank): bundle(self._section, worker.kind)
+            for worker in map(self._workers.__getitem__, names)
+            for rank in range(worker.ranks)
+            if rank not in worker.places
+        }
         whole: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         resources = {key: amount for key, amount in whole.items() if ":" not in key}
         return TimeoutError(
@@ -156,7 +185,11 @@ class ActorBackend(Backend):
         )
 
     def pids(self) -> dict[str, int]:
-        return {name: worker.place["pid"] for name, worker in self._workers.items() if worker.place is not None}
+        return {
+            worker.rank_name(rank): place["pid"]
+            for worker in self._workers.values()
+            for rank, place in sorted(worker.places.items())
+        }
 
     def close(self) -> list[str]:
         self._opened.close()
@@ -165,7 +198,7 @@ class ActorBackend(Backend):
     def _end_actors(self) -> None:
         """Close the workers, and kill those that do not end."""
         workers = self._workers.values()
-        ends = {worker.name: [worker.actor.close.remote()] if worker.place else [] for worker in workers}
+        ends = {worker.name: [worker.actors[rank].close.remote() for rank in worker.places] for worker in workers}
 
         def wait_for(names: Collection[str], timeout_s: float) -> bool:
             found = [end for name in names for end in ends[name]]
@@ -175,6 +208,10 @@ class ActorBackend(Backend):
         self._late = [name for name in ends if not wait_for([name], 0)]
         for worker in workers:
             worker.kill()
+
+
+def _ranks_of(section: Mapping[str, Any]) -> int:
+    return int(section["gpu_num"]) if section.get("multi_gpu") else 1
 
 
 def _make_worker(kind: str, section: Mapping[str, Any], seed: int, folder: str | None, is_quiet: bool) -> Any:

@@ -17,8 +17,8 @@ from ding.worker.learner.base_learner import BaseLearner, create_learner
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.imports import check_task
 
-# It registers the comm learner of this package that has a type of its own.
-_COMM_LEARNERS = ("ding.worker.learner.comm.flask_fs_learner",)
+# They register the comm learners of this package that have types of their own.
+_COMM_LEARNERS = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "ray"))
 
 
 class BaseCommLearner(ABC):
@@ -36,8 +36,12 @@ class BaseCommLearner(ABC):
         self._learner_uid = get_task_uid()
         self._timer = EasyTimer()
         self._multi_gpu = bool(cfg.get("multi_gpu", False))
-        self._rank, self._world_size = dist_init() if self._multi_gpu else (0, 1)
+        self._rank, self._world_size = self._place() if self._multi_gpu else (0, 1)
         self._end_flag = True
+
+    def _place(self) -> tuple[int, int]:
+        """Join the process group, and return the rank of this process and the world size."""
+        return dist_init()
 
     @abstractmethod
     def send_policy(self, state_dict: dict[str, Any]) -> None:

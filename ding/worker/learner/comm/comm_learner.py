@@ -18,6 +18,7 @@ from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, Rows
 from ding.worker.learner.comm.learner_session import (
+    Group,
     LearnerQueue,
     LearnerSession,
     SendLearnInfoHook,
@@ -49,6 +50,7 @@ class LearnerRun(NamedTuple):
     thread: threading.Thread
     ids: dict[str, Any]
     saver: ResumeSaver
+    group: Group | None
 
     def take_normalization(self, task: Mapping[str, Any]) -> None:
         """Take the statistics of the collectors in a message, for the next checkpoints and weights."""
@@ -75,7 +77,8 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         cfg: as for `BaseCommLearner`, and `type`, the name of the transport; `path_data`, `path_policy`, `port`;
             `prefetch_batches` (64), `prefetch_s` (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `chunk_bytes`
             (256 MiB), `send_policy_interval_s` (0.25), `max_policy_lag` (32), `checkpoint_interval_s` (30.0),
-            `max_bad_batches` (100), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+            `max_bad_batches` (100), `rank_timeout_s` (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
+            `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -118,10 +121,16 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             "max_bad_batches": Setting(
                 100, integer(1), "Number of consecutive batches without a readable sample that is an error."
             ),
+            "rank_timeout_s": Setting(
+                300.0, number(0), "Seconds for joining the ranks of a learner on Ray, and for each operation of them."
+            ),
             "port": Setting(NO_DEFAULT, _ports, "Port of the worker, or a list with one for each rank."),
             "multi_gpu": Setting(NO_DEFAULT, boolean, "Whether the learner has several ranks."),
             "gpu_num": Setting(NO_DEFAULT, anything, "Number of GPUs."),
             "aggregator": Setting(NO_DEFAULT, anything, "Whether the learner belongs to an aggregator."),
+            "rank": Setting(NO_DEFAULT, anything, "Rank of this process."),
+            "peers": Setting(NO_DEFAULT, anything, "The other ranks."),
+            "rank_host": Setting(NO_DEFAULT, anything, "Address at which the ranks meet."),
         },
         WORKER_SETTINGS,
     )
@@ -129,6 +138,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
         self._session = self._open_session([], {})
+        self._group: Group | None = None  # the ranks of the task
         self._send_policy_freq = 1
 
     def _own_port(self) -> int:
@@ -220,26 +230,39 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         self._send_policy_freq = cfg.get("send_policy_freq", 1)
         hooks = self.hooks4call
         session = self._session = self._open_session(names, task_info)
-        learner = self._create_learner(task_info)
+        group = self._group = self._join_group(task_info)
+        try:
+            learner = self._create_learner(task_info)
+        except BaseException:
+            if group is not None:
+                group.leave()
+            raise
         for hook in hooks:
             learner.register_hook(hook)
         session.source.warn = learner.logger.warning
         saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
-        learner.batch_source = TaskBatches(learner, session.queue, hooks, saver)
-        thread = worker_thread("learner_start", learner.start, session.queue)
+        learner.batch_source = TaskBatches(learner, session.queue, hooks, saver, group)
+        train = learner.start if group is None else partial(_train_in_group, learner, session.queue, group)
+        thread = worker_thread("learner_start", train, session.queue)
         thread.start()
         ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
-        return LearnerRun(learner, session, thread, ids, saver)
+        return LearnerRun(learner, session, thread, ids, saver, group)
+
+    def _join_group(self, task_info: Mapping[str, Any]) -> Group | None:
+        """Return the process group of a task; None if it has none, or if all tasks of this process use the same."""
+        return None
 
     def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
         super()._equip(learner, task_info)
         learner.ckpt_extra = {"task_id": task_info.get("task_id"), "batches": 0, "iterations": 0}
-        if task_info.get("resume"):
+        group, trust_pickle = self._group, bool(self._cfg.get("trust_pickle", False))
+        if task_info.get("resume") and (group is None or group.rank == 0):
             version = None
             with contextlib.suppress(FileNotFoundError):
                 version = self._policy_store.read(task_info["policy_id"])
-            weights = None if version is None else version.state
-            resume(learner, weights, bool(self._cfg.get("trust_pickle", False)))
+            resume(learner, None if version is None else version.state, trust_pickle)
+        if group is not None:
+            group.share(learner, trust_pickle)
 
     def _connect(self, learner: BaseLearner) -> None:
         session = self._session
@@ -274,13 +297,18 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
 
     def _end(self, run: LearnerRun) -> dict[str, Any]:
         session = run.session
-        run.learner.stop()
-        session.stop()
+        if run.group is None:
+            run.learner.stop()
+            session.stop()
+        else:  # all ranks stop after the same batch
+            session.queue.stop()
         try:
             self._join(run.thread, run.ids["task_id"], "its policy")
         finally:
             session.close()
             run.learner.close()
+        if run.group is not None:
+            run.group.leave()
         run.saver.tidy()
         infos, done = session.queue.rest()
         return {**run.ids, "infos": infos, "batches_done": done}
@@ -312,6 +340,15 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             SendLearnInfoHook("send_learn_info", 100, position="after_iter"),
             SendLearnInfoHook("send_learn_info", 100, position="after_run"),
         ]
+
+
+def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: Group) -> None:
+    try:
+        learner.start()
+    except BaseException as e:
+        queue.fail(e)  # before the other ranks notice
+        group.leave()
+        raise
 
 
 def _demand(run: LearnerRun) -> dict[str, Any]:

@@ -78,6 +78,19 @@ def newest_first(folder: str) -> list[str]:
     return sorted(paths, key=lambda path: os.stat(path).st_mtime_ns, reverse=True)
 
 
+def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None:
+    """Call and remove the hooks that load a checkpoint before the run: later they would overwrite a newer state.
+
+    Args:
+        is_loading: False removes the hooks without calling them.
+    """
+    hooks = learner._hooks["before_run"]
+    for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
+        if is_loading:
+            hook(learner)
+        hooks.remove(hook)
+
+
 def resume(learner: BaseLearner, weights: Mapping[str, Any] | None, trust_pickle: bool = False) -> None:
     """Load the state of the task's last learner into a new one.
 
@@ -93,10 +106,7 @@ def resume(learner: BaseLearner, weights: Mapping[str, Any] | None, trust_pickle
         weights: the weights of the collectors, `{'model': ..., 'iter': ...}`, or None.
         trust_pickle: see `read_file`.
     """
-    hooks = learner._hooks["before_run"]
-    for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
-        hook(learner)
-        hooks.remove(hook)  # it would overwrite what is loaded now
+    load_first_checkpoint(learner)
     first = learner.train_iter
     fresh = copy.deepcopy(learner.policy.state_dict())
     iteration, batches_per_iteration = first, 1.0

@@ -100,6 +100,8 @@ class WorkerActor:
         try:
             return f'{{"result": {self._server.submit(task).result(timeout_s + _TOLERANCE_S)}}}'
         except TaskFail as e:
+            if e.result.get("exception") == WorkerLost.__name__:  # the other ranks of a learner are lost
+                return json.dumps({"lost": e.result["message"]})
             return json.dumps({"failed": e.result})
         except (WorkerLost, FutureTimeout) as e:
             return json.dumps({"lost": str(e)})

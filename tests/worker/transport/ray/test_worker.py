@@ -97,6 +97,11 @@ def test_a_task_is_run_in_the_process_of_the_actor(site):
     assert run(site.client, "say", value=1) == {"result": 1} and site.client.silence_s() < PATIENCE_S
 
 
+def test_a_worker_that_has_lost_others_it_needs_is_lost_with_the_task(client):
+    with pytest.raises(WorkerLost, match="another rank has gone"):
+        run(client, "lose")
+
+
 @pytest.mark.slow
 def test_a_task_without_an_answer_in_time_is_lost(own_site):
     site = own_site

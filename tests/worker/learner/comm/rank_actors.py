@@ -1,0 +1,190 @@
+"""What the ranks of one learner task do in the tests; see `tests.ranks`."""
+
+import hashlib
+import os
+import threading
+from time import monotonic
+
+import torch
+from easydict import EasyDict
+
+from ding.utils.pytorch_ddp_dist_helper import BrokenCollective, has_group
+from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm.learner_session import LearnerQueue
+from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
+from ding.worker.transport.chunk import encode_chunk
+from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
+from tests.worker.learner.comm.test_dqn_learner import policy_cfg
+from tests.worker.learner.comm.workers import task_info
+
+HOST, DEADLINE_S = "127.0.0.1", 30.0
+
+
+def place():
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def meet(name="meeting", timeout_s=DEADLINE_S):
+    """The group of all ranks, which find each other by a file in the folder they share."""
+    rank, world_size = place()
+    if rank == 0:
+        store = open_store(HOST, world_size, timeout_s)
+        with open(f".{name}", "w") as file:
+            file.write(str(store.port))
+        os.replace(f".{name}", name)
+    else:
+        deadline = monotonic() + DEADLINE_S
+        while not os.path.exists(name):
+            assert monotonic() < deadline
+            threading.Event().wait(0.01)
+        with open(name) as file:
+            store = find_store(HOST, int(file.read()), timeout_s)
+    return RankGroup(store, rank, world_size, HOST, timeout_s)
+
+
+def put(queue, count):
+    for _ in range(count):
+        queue.put([[{"data_id": "a"}]])
+
+
+def trained(group, queue, most=None):
+    """How many batches were trained before the end; this rank stops after `most`."""
+    count = 0
+    while group.next_batch(queue):
+        queue.begin()
+        count += 1
+        if count == most:
+            queue.stop()
+    return count
+
+
+def train_what_all_have(own, late_s):
+    """Rank 0 has all its batches at once, the others get theirs later; rank 1 stops when it has trained them."""
+    rank, _ = place()
+    group, queue = meet(), LearnerQueue(capacity=100)
+    if rank == 0:
+        put(queue, own + 3)
+    else:
+        for number in range(own):
+            threading.Timer(late_s * number, put, (queue, 1)).start()
+    count = trained(group, queue, own if rank == 1 else None)
+    group.leave()
+    return [count, has_group()]
+
+
+def fail_in_one(how):
+    """What the others get when rank 1 fails between two batches."""
+    rank, _ = place()
+    group, queue = meet(), LearnerQueue(capacity=100)
+    put(queue, 1 if rank == 1 else 100)
+    begin = monotonic()
+    assert group.next_batch(queue)
+    queue.begin()
+    if rank == 1:
+        if how == "leaves":
+            group.leave()
+            threading.Event().wait(3)
+        os._exit(0)
+    try:
+        group.next_batch(queue)
+    except BrokenCollective as e:
+        group.leave()
+        return [str(e), monotonic() - begin]
+
+
+def wait_for_nobody(timeout_s):
+    """Rank 1 does not come; what rank 0 gets, and after how long."""
+    rank, world_size = place()
+    if rank == 1:
+        return None
+    begin = monotonic()
+    try:
+        RankGroup(open_store(HOST, world_size, timeout_s), rank, world_size, HOST, timeout_s)
+    except Exception as e:
+        return [type(e).__name__, monotonic() - begin]
+
+
+def meet_again():
+    """Two groups, one after the other."""
+    seen = []
+    for name in ("first", "second"):
+        group, queue = meet(name), LearnerQueue(capacity=10)
+        put(queue, 2)
+        seen.append(trained(group, queue, 2))
+        group.leave()
+        group.leave()
+    return seen
+
+
+class RankedLearner(CommLearner):
+    """One of several ranks, each with samples in its own process."""
+
+    def _place(self):
+        return place()
+
+    def _join_group(self, task_info):
+        return meet()
+
+
+def samples(begin, end):
+    rng = torch.Generator().manual_seed(3)
+    rows = [
+        {
+            "obs": torch.rand(4, generator=rng),
+            "next_obs": torch.rand(4, generator=rng),
+            "action": torch.tensor([i % 2]),
+            "reward": torch.rand(1, generator=rng),
+            "done": i % 5 == 0,
+        }
+        for i in range(16)
+    ]
+    return rows[begin:end]
+
+
+def train_a_dqn(iterations, ranks, resume=False):
+    """Each rank trains on all that it has, over and over; returns its weights and a hash of its whole state.
+
+    The samples are dealt out to the ranks, so together these always train on all of them.
+    """
+    rank, world_size = place()
+    size = 16 // world_size
+    MemorySampleStore("data").write("chunk", encode_chunk(samples(rank * size, (rank + 1) * size)))
+    batch = [{"data_id": "chunk", "data_index": index, "compressor": "lz4"} for index in range(size)]
+    policy = policy_cfg()
+    policy.learn.batch_size, policy.priority, policy.priority_IS_weight = size, False, False
+    policy.multi_gpu = world_size > 1
+    cfg = {
+        "type": "local",
+        "path_data": "data",
+        "path_policy": "policy",
+        "multi_gpu": world_size > 1,
+        "gpu_num": world_size,
+    }
+    learner = (RankedLearner if ranks > 1 else CommLearner)(EasyDict(cfg))
+    learner.start()
+    torch.manual_seed(7 + rank)  # the models begin as copies of rank 0's
+    learner.deal_with_learner_start(task_info(policy=policy, learner={"train_iterations": iterations}, resume=resume))
+    run = learner._slot.require()
+    run.session.queue.put([batch] * iterations)
+    run.thread.join(DEADLINE_S)
+    assert not run.thread.is_alive()
+    infos, _ = run.session.queue.take()
+    learner.deal_with_learner_close()
+    state = run.learner.policy.state_dict()
+    learner.close()
+    return {
+        "steps": [info["learner_step"] for info in infos],
+        "weights": {name: value.tolist() for name, value in state["model"].items()},
+        "hash": hashlib.sha256(repr(sorted_state(state)).encode()).hexdigest(),
+        "written": MemoryPolicyStore("policy").read("policy_task") is not None if rank == 0 else None,
+        "files": sorted(os.listdir("exp/ckpt")) if os.path.exists("exp/ckpt") else [],
+        "group": has_group(),
+    }
+
+
+def sorted_state(state):
+    if isinstance(state, torch.Tensor):
+        return state.tolist()
+    if isinstance(state, dict):
+        return [(str(key), sorted_state(state[key])) for key in sorted(state, key=str)]
+    return [sorted_state(item) for item in state] if isinstance(state, (list, tuple)) else state
