@@ -23,7 +23,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.transport.imports import named_imports, named_load_paths
+from ding.worker.transport.imports import named_imports
 from ding.worker.transport.ray.ray_settings import ray_section
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, transport_name
 
@@ -58,8 +58,8 @@ Several = str | int | Sequence[str | int] | None
 def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     """Return the full system section: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
 
-    Hosts and ports default to 'auto'. Each worker has a `seed`, the seed of the run plus its index; `task_import_names`
-    and `task_load_paths`, all modules and files that the main config names; and the `exp_name`.
+    Hosts and ports default to 'auto'. Each worker has a `seed`, the seed of the run plus its index;
+    `task_import_names`, all modules that the main config names; and the `exp_name`.
 
     Args:
         cfg: the user's system config as `system`, the compiled main config as `main`, and `seed`.
@@ -90,7 +90,6 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
             **(gpus if kind == "learner" else {}),
             "trust_pickle": given.get("trust_pickle", False),
             "task_import_names": modules,
-            "task_load_paths": named_load_paths(main),
             **({"exp_name": main["exp_name"]} if "exp_name" in main else {}),
         }
         if own.get("type") == DEFAULT_TRANSPORT:  # the config may set only `transport`

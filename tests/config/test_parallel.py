@@ -125,7 +125,6 @@ def test_the_system_section_is_complete(folder):
         "path_policy": policy,
         "trust_pickle": False,
         "task_import_names": ["tests.config.fakes"],
-        "task_load_paths": [],
         "exp_name": "exp",
     }
     assert cfg.seed == 3 and cfg.keys() == {"main", "system", "seed"}

@@ -235,11 +235,6 @@ class MarineParallelCollector(TaskCollector):
                     f"as there are policies, {number}"
                 )
 
-    def _watched(self) -> dict[Any, bool]:
-        watched = super()._watched()
-        watched.pop(None, None)  # the path of a policy that needs no weights
-        return watched
-
     def _trajectory_recorder(self, player: int, *args: Any, **kwargs: Any) -> TrajectoryRecorder:
         return SharedInfoRecorder(player, *args, **kwargs)
 

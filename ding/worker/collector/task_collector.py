@@ -31,6 +31,7 @@ from ding.utils.data.samples import (
     IntArray,
     Items,
     Kind,
+    Samples,
     Table,
     map_node,
     node_items,
@@ -58,8 +59,7 @@ class SampleSender:
         prefix: prefix of the names of the chunks; no other sender may use it.
         send_stepdata: takes the name and the content of a chunk, encoded; its return value, if any, goes into the
             metadata.
-        send_metadata: takes the metadata of the samples of a chunk, one dict each; a function with a true attribute
-            `takes_table` gets a `Table`.
+        send_metadata: takes the metadata of the samples of a chunk, one dict each, as `Samples`.
         compressor: see `encode_chunk`.
         chunk_size: least number of samples of a chunk; a piece of trajectory is never split.
         flush_interval_s: how long a sample may wait for others.
@@ -81,7 +81,7 @@ class SampleSender:
         self,
         prefix: str,
         send_stepdata: Callable[[str, Any], Any],
-        send_metadata: Callable[[Any], None],
+        send_metadata: Callable[[Any], Any],
         compressor: str,
         chunk_size: int,
         flush_interval_s: float,
@@ -135,7 +135,7 @@ class SampleSender:
         if reference:
             common["object_ref"] = reference
         metadata = self._metadata(whole, [{**common, **own} for _, own in waiting], [len(part) for part, _ in waiting])
-        self._send_metadata(metadata if getattr(self._send_metadata, "takes_table", False) else metadata.rows())
+        self._send_metadata(Samples(metadata))
 
     def _metadata(self, samples: Items, shared: list[Row], sizes: list[int]) -> Table:
         """Return the metadata of samples; the first `sizes[0]` of them share `shared[0]`, and so on."""
@@ -167,7 +167,7 @@ def _facts(samples: Items, iterations: list[Any], owner: IntArray) -> Facts:
         return _facts_of_items(items, iterations, owner)
     size = len(owner)
     values = {key: column.values().reshape(size, -1) for key, column in held.items()}
-    own = values["collect_iter"] if "collect_iter" in held else np.array(list(map(_first, iterations)))[owner, None]
+    own = values["collect_iter"] if "collect_iter" in held else np.array(iterations)[owner, None]
     length = held["collect_iter"].values().shape[1] if "collect_iter" in held and held["collect_iter"].steps else 1
     priorities = values["priority"][:, 0] if "priority" in held else np.ones(size)
     return own[:, 0].astype(np.int64), np.full(size, length), priorities.astype(np.float64)
@@ -179,27 +179,19 @@ def _facts_of_items(items: Sequence[Any], iterations: list[Any], owner: IntArray
         # A dict, of lists for several steps; a list of dicts; or something else.
         first = item[0] if isinstance(item, list) and item else item
         first = first if isinstance(first, Mapping) else {}
-        steps = first.get("collect_iter", iterations[place])
+        priority, steps = first.get("priority"), first.get("collect_iter")
         of_steps = item if isinstance(item, list) else steps
         length = len(of_steps) if isinstance(of_steps, list) else 1
-        iteration = _number("collect_iter", steps, iterations[place])
-        facts.append((int(iteration), length, _number("priority", first.get("priority"), 1.0)))
+        try:
+            iteration = iterations[place] if steps is None else int(np.ravel(steps)[0])
+            facts.append((iteration, length, 1.0 if priority is None else float(np.ravel(priority)[0])))
+        except (TypeError, ValueError, IndexError) as e:
+            raise TypeError(
+                f"a sample says collect_iter = {steps!r:.200} and priority = {priority!r:.200}; each must be a number, "
+                "or None if it says nothing"
+            ) from e
     of_all, lengths, priorities = zip(*facts, strict=True)
     return np.array(of_all, np.int64), np.array(lengths, np.int64), np.array(priorities, np.float64)
-
-
-def _number(key: str, said: Any, default: Any) -> float:
-    """Return the number that a sample states under a key; `default` if it is None."""
-    try:
-        first = _first(said)
-        return float(_first(default) if first is None else first)
-    except (TypeError, ValueError, IndexError) as e:
-        raise TypeError(f"a sample says {key} = {said!r:.200}; it must be a number, or None if it says nothing") from e
-
-
-def _first(value: Any) -> Any:
-    """Return `value` if it is a number, else the first number in it."""
-    return value if isinstance(value, (int, float)) else np.ravel(value)[0]
 
 
 State = dict[str, Any]
@@ -370,14 +362,29 @@ class TaskCollector(BaseParallelCollector):
         self._policy_paths = self._of_policies(cfg.get("policy_update_path"))
         self._policy_iters = [0] * len(self._policy_paths)
         self._recorders: dict[int, TrajectoryRecorder] = {}  # the recorders of the policies that learn
+        # By path of weights, whether newer ones are fetched while this collector plays; None is no path.
+        self._watched: dict[Any, bool] = {}
+        for path, learns in zip(self._policy_paths, self._learning, strict=True):
+            if path is not None:
+                self._watched[path] = self._watched.get(path, False) or (learns and not cfg.eval_flag)
         self._watches = {
-            path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._watched()
+            path: PolicyWatch(partial(self._fetch, path), cfg.update_policy_second) for path in self._watched
         }
         self._forward_kwargs = {} if cfg.eval_flag else dict(cfg.get("collect_setting") or {})
         try:
-            self.env_manager = self._make_env_manager()
-            policies = [self._mode_of(policy_cfg) for policy_cfg in self._of_policies(cfg.policy)]
-            self.policy = policies if self._by_player else policies[0]
+            env_cfg = copy.deepcopy(cfg.env)
+            env_fn, *env_cfgs = get_vec_env_setting(env_cfg, collect=not cfg.eval_flag, eval_=cfg.eval_flag)
+            chosen: Any = env_cfgs[1] if cfg.eval_flag else env_cfgs[0]
+            manager = create_env_manager(env_cfg.manager, [partial(env_fn, cfg=c) for c in chosen])
+            if cfg.get("seed") is not None:
+                manager.seed(int(cfg.seed))
+            self.env_manager = manager
+            from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
+
+            field = "eval" if cfg.eval_flag else "collect"
+            policies = [create_policy(own, enable_field=[field]) for own in self._of_policies(cfg.policy)]
+            modes = [getattr(policy, f"{field}_mode") for policy in policies]
+            self.policy = modes if self._by_player else modes[0]
         except BaseException:
             self.close()
             raise
@@ -388,26 +395,9 @@ class TaskCollector(BaseParallelCollector):
         if not cfg.eval_flag:
             encode_chunk([{}], cfg.compressor)  # its package is needed
 
-    def _make_env_manager(self) -> Any:
-        cfg, is_eval = copy.deepcopy(self._cfg.env), self._eval_flag
-        env_fn, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg, collect=not is_eval, eval_=is_eval)
-        cfgs: Any = evaluator_cfgs if is_eval else collector_cfgs
-        manager = create_env_manager(cfg.manager, [partial(env_fn, cfg=c) for c in cfgs])
-        seed = self._cfg.get("seed")
-        if seed is not None:
-            manager.seed(int(seed))
-        return manager
-
     def _of_policies(self, value: Any) -> list[Any]:
         """Return a list of what `value`, such as `policy`, holds for each policy."""
         return list(value) if self._by_player else [value]
-
-    def _mode_of(self, policy_cfg: EasyDict) -> Any:
-        """Return the mode of a policy that this collector needs, `eval_mode` or `collect_mode`."""
-        field = "eval" if self._eval_flag else "collect"
-        from ding.policy.base_policy import create_policy  # here: importing the workers loads no policies
-
-        return getattr(create_policy(policy_cfg, enable_field=[field]), f"{field}_mode")
 
     def _read_policy(self, policy: Any) -> None:
         if not self._eval_flag:
@@ -427,13 +417,6 @@ class TaskCollector(BaseParallelCollector):
         _env_manager.launch()
         self._env_num = _env_manager.env_num
         self._predefined_episode_count = self._env_num * _env_manager._episode_num
-
-    def _watched(self) -> dict[Any, bool]:
-        """Return for each path of weights whether newer weights are fetched from it while this collector plays."""
-        watched: dict[Any, bool] = {}
-        for path, learns in zip(self._policy_paths, self._learning, strict=True):
-            watched[path] = watched.get(path, False) or (learns and not self._eval_flag)
-        return watched
 
     def _fetch(self, path: Any) -> dict[str, Any] | None:
         return self.get_policy_update_info(path)
@@ -469,7 +452,7 @@ class TaskCollector(BaseParallelCollector):
                 self._load(path, state)
 
     def _start_thread(self) -> None:
-        for path, is_watched in self._watched().items():
+        for path, is_watched in self._watched.items():
             if is_watched:
                 self._watches[path].start()
 

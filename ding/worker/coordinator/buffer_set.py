@@ -319,8 +319,6 @@ class BufferSet:
         for buffer_id in list(self.buffers):
             self.close_buffer(buffer_id)
         self._references.clear()
-        if self._store is not None and self.is_deleting:
-            self._store.sweep()
 
     # Buffers that outlive their coordinator.
 

@@ -6,8 +6,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from time import monotonic
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from easydict import EasyDict
@@ -46,7 +44,6 @@ WORKER_SETTINGS = Settings(
         "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the worker listens."),
         "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
         "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
-        "task_load_paths": Setting(NO_DEFAULT, instance_of(list, tuple), "Files that a task may read."),
         "trust_pickle": Setting(NO_DEFAULT, boolean, "Whether pickles, which can run code, may be read."),
         "seed": Setting(NO_DEFAULT, integer(0, optional=True), "Seed of the worker."),
         "run_token": Setting(NO_DEFAULT, anything, "The secret of the run."),
@@ -163,7 +160,7 @@ class TaskSlot(Generic[R]):
     """A slot for one run at a time, which starts and ends runs. This class is thread-safe.
 
     A run belongs to the session (see `session_number`) in which it started. `abandon` in another session, whose end was
-    noticed late, does not end the run; without a session number, any run matches.
+    noticed late, does not end the run.
 
     Args:
         kind: the kind of run, for messages.
@@ -180,12 +177,9 @@ class TaskSlot(Generic[R]):
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._abandoned: list[tuple[threading.Thread, float]] = []  # threads and deadlines
-        # Guards the following attributes: `abandon` does not wait until a run is made.
-        self._session_lock = threading.Lock()
-        self._session: int | None = None  # the session of the run, or of the run that is being made
-        self._is_abandoned = False  # whether its coordinator has left
-        self._last_abandoned: int | None = None  # the session that was abandoned last
+        self._session: int | None = None  # the session of the run
+        self._left: set[int | None] = set()  # the sessions whose coordinator has left
+        self._abandoning: threading.Thread | None = None
         self._report: dict[str, Any] = {}
 
     def begin(self, make: Callable[[], R]) -> R:
@@ -195,25 +189,21 @@ class TaskSlot(Generic[R]):
             RuntimeError: another task runs, the slot is closed, or the coordinator has left meanwhile.
             TimeoutError: another task takes too long to start or end; `end` and `close` raise it, too.
         """
+        if self._abandoning is not None:
+            self._abandoning.join(self._timeout_s)
         with self._alone():
             if self._is_closed:
                 raise RuntimeError("the worker is closed; it takes no more tasks")
             if self.run is not None:
                 raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
-            self._report = {}
-            self._wait_for_abandoned()
-            session = session_number()
-            with self._session_lock:
-                if session is not None and session == self._last_abandoned:
-                    raise RuntimeError("the coordinator has left before its task started")
-                self._session, self._is_abandoned = session, False
-            run = make()
-            with self._session_lock:
-                self.run, is_abandoned = run, self._is_abandoned
-            if is_abandoned:
+            self._report, self._session = {}, session_number()
+            self._left.discard(None)  # without numbers, another coordinator has come
+            if self._session not in self._left:
+                self.run = run = make()
+                if self._session not in self._left:
+                    return run
                 self.end()
-                raise RuntimeError("the coordinator has left while its task started; the task was ended")
-            return run
+            raise RuntimeError("the coordinator has left before its task has started")
 
     def require(self) -> R:
         """Return the current run.
@@ -229,38 +219,27 @@ class TaskSlot(Generic[R]):
     def end(self) -> dict[str, Any]:
         """End the current run and return its report; without a run, return the last report."""
         with self._alone():
-            with self._session_lock:
-                run, self.run = self.run, None
+            run, self.run = self.run, None
             if run is not None:
                 self._report = {**self._end(run), "task_id": run.ids["task_id"]}
             return dict(self._report)
 
     def abandon(self) -> None:
         """End the run of this session, whose coordinator has left, in a thread; another coordinator may connect."""
-        session = session_number()
-        with self._session_lock:
-            self._last_abandoned = session
-            if None not in (session, self._session) and session != self._session:
-                return
-            self._is_abandoned = True  # a run that is being made ends as soon as it is made
-            run, self.run = self.run, None  # it may hang, and must not block `end` and `close`
-            if run is None:
-                return
-            thread = threading.Thread(target=partial(self._end_of, run), name=f"{self._kind}_abandon", daemon=True)
-            self._abandoned.append((thread, monotonic() + self._timeout_s))
-            thread.start()
+        self._left.add(session_number())
+        self._abandoning = threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True)
+        self._abandoning.start()
 
-    def _end_of(self, run: R) -> None:
+    def _end_abandoned(self) -> None:
         try:
-            self._end(run)
+            run = None
+            with self._alone():
+                if self._session in self._left:
+                    run, self.run = self.run, None
+            if run is not None:  # it may hang, and must not block others
+                self._end(run)
         except Exception:  # no caller is left
             _logger.exception("the task of a coordinator that has left has failed to end")
-
-    def _wait_for_abandoned(self) -> None:
-        with self._session_lock:
-            abandoned, self._abandoned = self._abandoned, []
-        for thread, deadline in abandoned:
-            thread.join(max(0.0, deadline - monotonic()))
 
     def close(self) -> None:
         """End the run, and start no other. Further calls do nothing."""
@@ -268,7 +247,8 @@ class TaskSlot(Generic[R]):
         try:
             self.end()
         finally:
-            self._wait_for_abandoned()
+            if self._abandoning is not None:
+                self._abandoning.join(self._timeout_s)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -304,10 +284,7 @@ class CommWorker(Generic[R]):
     settings: Settings
 
     def __init__(self, cfg: EasyDict) -> None:
-        defaults: dict[str, Any] = {}
-        for base in reversed(type(self).__mro__):  # a subclass may define only its own settings
-            defaults |= vars(base)["settings"].config() if "settings" in vars(base) else {}
-        cfg = EasyDict({**defaults, **cfg})
+        cfg = EasyDict({**self.settings.config(), **cfg})
         check_section(cfg, type(self), required=WORKER_REQUIRED)
         super().__init__(cfg)  # type: ignore[call-arg]  # the comm worker
         transport = self._transport = get_transport(self.transport or cfg.get("type", DEFAULT_TRANSPORT))
@@ -397,14 +374,14 @@ class CommWorker(Generic[R]):
 
 def worker_thread(name: str, work: Callable[[], Any], queue: WorkerQueue) -> threading.Thread:
     """Return a daemon thread, not started yet, that runs `work` and reports its end to `queue`."""
-    return threading.Thread(target=partial(_run, work, queue), name=name, daemon=True)
 
+    def run() -> None:
+        try:
+            keep_thread_count()
+            work()
+        except BaseException as e:  # any error is reported to the coordinator
+            queue.fail(e)
+        else:
+            queue.finish()
 
-def _run(work: Callable[[], Any], queue: WorkerQueue) -> None:
-    try:
-        keep_thread_count()
-        work()
-    except BaseException as e:  # any error is reported to the coordinator
-        queue.fail(e)
-    else:
-        queue.finish()
+    return threading.Thread(target=run, name=name, daemon=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import queue
@@ -36,14 +35,6 @@ _servers: dict[int, LocalWorkerServer] = {}
 _free_ports = itertools.count(1)
 
 
-class _Job(Answer):
-    """A task on its way, as JSON, and its answer."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-
 class LocalWorkerServer:
     """The server of one worker, which runs its tasks in a thread, one after the other.
 
@@ -59,8 +50,8 @@ class LocalWorkerServer:
         self.port = port
         self._close_timeout_s = close_timeout_s
         self._serve = serve
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._current: _Job | None = None
+        self._tasks: queue.SimpleQueue[tuple[str, Answer] | None] = queue.SimpleQueue()
+        self._pending: set[Answer] = set()  # answers to accepted tasks
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -77,31 +68,31 @@ class LocalWorkerServer:
         self._thread = threading.Thread(target=self._work, name=f"local_worker_{self.port}", daemon=True)
         self._thread.start()
 
-    def submit(self, task: str) -> _Job:
-        """Queue a task, given as JSON.
+    def submit(self, task: str) -> Answer:
+        """Queue a task, given as JSON, and return its future answer.
 
         Raises:
             WorkerLost: the server is closed.
         """
-        job = _Job(task)
+        answer = Answer()
         with _lock:
             if _servers.get(self.port) is not self:
                 raise WorkerLost(f"the local server {self.port} is closed")
-            self._jobs.put(job)
-        return job
+            self._pending.add(answer)
+            self._tasks.put((task, answer))
+        return answer
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            if job.done():  # given up
-                continue
-            self._current = job
-            try:
-                job.succeed(json.dumps(self._serve(json.loads(job.text)) or {}))
-            except TaskFail as e:
-                job.fail(TaskFail(result=_as_json(e.result)))
-            except BaseException as e:  # the waiting caller receives any error
-                job.fail(TaskFail(result=failure_of(e)))
-            self._current = None
+        while (entry := self._tasks.get()) is not None:
+            task, answer = entry
+            if not answer.done():  # otherwise it was given up
+                try:
+                    answer.succeed(json.dumps(self._serve(json.loads(task)) or {}))
+                except TaskFail as e:
+                    answer.fail(TaskFail(result=_as_json(e.result)))
+                except BaseException as e:  # the waiting caller receives any error
+                    answer.fail(TaskFail(result=failure_of(e)))
+            self._pending.discard(answer)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Accept no more tasks; wait for the accepted ones for `timeout_s` seconds, then give them up.
@@ -112,22 +103,11 @@ class LocalWorkerServer:
             if _servers.get(self.port) is not self:
                 return
             del _servers[self.port]
-            self._jobs.put(None)
+            self._tasks.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(self._close_timeout_s if timeout_s is None else timeout_s)
-            if self._thread.is_alive():
-                self._give_up()
-
-    def _give_up(self) -> None:
-        """Let the running task fail, and drop the tasks after it."""
-        jobs = [self._current]
-        with contextlib.suppress(queue.Empty):
-            while True:
-                jobs.append(self._jobs.get_nowait())
-        self._jobs.put(None)
-        for job in jobs:
-            if job is not None:
-                job.fail(WorkerLost(f"the local server {self.port} was closed during a task"))
+            for answer in self._pending.copy():
+                answer.fail(WorkerLost(f"the local server {self.port} was closed during a task"))
 
 
 def _as_json(result: Any) -> Any:
@@ -150,7 +130,7 @@ class LocalWorkerClient(WorkerClient):
         super().__init__(name, in_use)
         self._port = port
         self._server: LocalWorkerServer | None = None
-        self._job: _Job | None = None
+        self._answer: Answer | None = None
 
     def connect(self, timeout_s: float) -> None:
         self._server = local_server(self._port)
@@ -163,11 +143,11 @@ class LocalWorkerClient(WorkerClient):
         server, name = self._server, str(task.get("name"))
         if server is None:
             raise WorkerLost(f"worker {self.name} is not connected")
-        job = self._job = server.submit(json.dumps(task))
-        if self._server is None:  # closed in between: no other thread would fail the job
-            job.fail(WorkerLost(f"worker {self.name} was disconnected"))
+        answer = self._answer = server.submit(json.dumps(task))
+        if self._server is None:  # closed in between: no other thread would end the wait
+            answer.fail(WorkerLost(f"worker {self.name} was disconnected"))
         try:
-            result = json.loads(job.result(timeout_s))
+            result = json.loads(answer.result(timeout_s))
         except TaskFail as e:
             self._last_seen = monotonic()
             raise TaskFailed(self.name, name, e.result) from e
@@ -179,8 +159,8 @@ class LocalWorkerClient(WorkerClient):
     def drop(self, reason: str) -> None:
         self._server = None
         self._in_use.discard(self)
-        if self._job is not None:
-            self._job.fail(WorkerLost(f"worker {self.name} was disconnected"))
+        if self._answer is not None:
+            self._answer.fail(WorkerLost(f"worker {self.name} was disconnected"))
 
 
 class LocalConnector(Connector):

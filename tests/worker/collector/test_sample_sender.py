@@ -3,25 +3,20 @@
 import numpy as np
 import pytest
 
-from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of
+from ding.utils.data.samples import Column, Kind, Samples, Table, table_of
 from ding.worker.collector.task_collector import SampleSender
 
 
 class Sink:
-    """Keeps chunks and metadata, in columns or in dicts."""
+    """Keeps chunks and metadata."""
 
-    def __init__(self, takes_table):
+    def __init__(self):
         def send_stepdata(name, content):
             self.contents.append(content)
             return self.reference
 
         self.contents, self.metadata, self.reference = [], [], None
-
-        def send_metadata(metadata):
-            self.metadata.append(metadata)
-
-        send_metadata.takes_table = takes_table
-        self.sender = SampleSender("env_a", send_stepdata, send_metadata, "lz4", 1, 0.0)
+        self.sender = SampleSender("env_a", send_stepdata, self.metadata.append, "lz4", 1, 0.0)
 
 
 VALUE = Column(Kind.FLOAT, np.array([0.5, 1.5]))
@@ -36,18 +31,15 @@ PIECES = {
 @pytest.mark.parametrize("more", [{}, {"policy_iter": [9, 2], "player": 1, "weight": 0.5}], ids=["usual", "more"])
 @pytest.mark.parametrize("reference", [None, "of_the_object"])
 @pytest.mark.parametrize("piece", PIECES)
-def test_the_metadata_of_each_sample_are_dicts_for_some_and_columns_for_others(piece, reference, more):
-    sinks = Sink(True), Sink(False)
-    for sink in sinks:
-        sink.reference = reference
-        for number in range(2):
-            for env_id in range(2):
-                samples = Samples(Table({"value": VALUE, **PIECES[piece]}))
-                sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
-            sink.sender.send({"cur_step": number, "get_data_time": 0.5})
-    in_columns, in_dicts = (sink.metadata for sink in sinks)
-    assert all(type(metadata) is Table for metadata in in_columns)
-    assert all(type(metadata) is list and set(map(type, metadata)) == {dict} for metadata in in_dicts)
+def test_the_metadata_of_each_sample_are_in_columns(piece, reference, more):
+    sink = Sink()
+    sink.reference = reference
+    for number in range(2):
+        for env_id in range(2):
+            samples = Samples(Table({"value": VALUE, **PIECES[piece]}))
+            sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
+        sink.sender.send({"cur_step": number, "get_data_time": 0.5})
+    assert all(table_of(metadata) is not None for metadata in sink.metadata)
     iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(piece, [7, 7])
     expected = [
         {
@@ -69,10 +61,9 @@ def test_the_metadata_of_each_sample_are_dicts_for_some_and_columns_for_others(p
         for env_id in range(2)
         for i in range(2)
     ]
-    for metadata in (in_columns, in_dicts):
-        rows = [row for rows in map(rows_of, metadata) for row in rows]
-        assert rows == expected and types(rows) == types(expected)
-    assert sinks[0].sender.sent == sinks[1].sender.sent == 8
+    rows = [row for rows in sink.metadata for row in rows]
+    assert rows == expected and types(rows) == types(expected)
+    assert sink.sender.sent == 8
 
 
 def types(rows):

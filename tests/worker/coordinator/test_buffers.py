@@ -21,7 +21,6 @@ class Store:
 
     def __init__(self):
         self.names = set()
-        self.sweeps = 0
         self.lock = threading.Lock()
 
     def write(self, name):
@@ -33,9 +32,6 @@ class Store:
             for name in names:
                 assert name in self.names, f"{name} is deleted twice"
                 self.names.remove(name)
-
-    def sweep(self):
-        self.sweeps += 1
 
 
 class RecordingBuffers(BufferSet):
@@ -188,7 +184,7 @@ def test_closing_deletes_everything_and_later_samples_too(make_buffers):
     buffer_set.fill("b", buffer_id="c")
     buffer_set.sample("t", "b", 2, 0)
     buffer_set.close()
-    assert len(buffer_set.buffers) == 0 and buffer_set.store.names == set() and buffer_set.store.sweeps == 1
+    assert len(buffer_set.buffers) == 0 and buffer_set.store.names == set()
     buffer_set.fill("late")
     buffer_set.close()
     assert buffer_set.store.names == set()

@@ -8,7 +8,7 @@ import pytest
 from easydict import EasyDict
 
 from ding.interaction import TaskFail
-from ding.worker.transport.transport import TaskFailed, WorkerLost
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.transport.sites import DEADLINE_S
 
 

@@ -1,5 +1,4 @@
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -7,7 +6,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.utils import compression_helper
 from ding.utils.data.samples import Samples
 from ding.utils.msgpack_helper import pack
 from ding.worker.transport.chunk import (
@@ -15,6 +13,7 @@ from ding.worker.transport.chunk import (
     encode_chunk,
     from_text,
     pack_batches,
+    pick_sample,
     to_text,
     unpack_batches,
 )
@@ -78,11 +77,6 @@ def test_sequences_and_samples_that_differ_in_form_come_back():
     assert_same(decode_chunk(encode_chunk(uneven)), uneven)
 
 
-def test_arrays_of_one_form_become_one_array():
-    small = [{"obs": torch.zeros(4), "next_obs": torch.zeros(4)} for _ in range(64)]
-    assert len(encode_chunk(small, "none")) < 64 * 2 * 4 * 4 * 1.2
-
-
 def test_samples_with_gradients_are_stored_without_them():
     (sample,) = decode_chunk(encode_chunk([{"logit": torch.ones(2, requires_grad=True)}]))
     assert not sample["logit"].requires_grad
@@ -107,13 +101,8 @@ def test_an_unknown_compressor_is_an_error():
     [
         [],
         {"size": 1},
-        {"size": 1, "columns": ["tree", []], "blocks": []},
-        {"size": 1, "columns": ["objects"], "blocks": []},
-        {"size": 1, "columns": 3, "blocks": []},
         {"items": []},
-        {"items": 3},
         torch.zeros(2),
-        np.zeros(2),
         3,
     ],
 )
@@ -122,99 +111,12 @@ def test_what_is_no_chunk_is_an_error(content):
         decode_chunk(pack(content), "none")
 
 
-def of_columns(size, *blocks, **columns):
-    return {"size": size, "columns": ["dict", columns], "blocks": list(blocks)}
-
-
-def test_a_wrong_size_is_an_error():
-    with pytest.raises(ValueError, match="the columns do not have 2 values"):
-        decode_chunk(pack(of_columns(2, a=["objects", [1], None])), "none")
-    with pytest.raises(ValueError, match="the columns do not have 2 values"):
-        decode_chunk(pack(of_columns(2, np.zeros(3), a=["column", "float", False, 0, None])), "none")
-
-
-ROWS = np.zeros(2, np.int64)
-
-
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        7,
-        {"size": 1},
-        of_columns(0, a=["objects", [], None]),
-        of_columns(10**12),
-        of_columns(1),
-        of_columns("1", a=["objects", [1], None]),
-        of_columns(1, a=["set", [1]]),
-        of_columns(1, a=1),
-        of_columns(1, a=["dict", torch.zeros(2)]),
-        of_columns(1, a=["list", np.zeros(2)]),
-        of_columns(1, a=["objects", [1, 2]]),
-        of_columns(1, 5, a=["column", "float", False, 0, None]),
-        of_columns(1, a=["column", "float", False, 0, None]),
-        of_columns(1, np.zeros(1), a=["column", "complex", False, 0, None]),
-        of_columns(1, np.array(["a"]), a=["column", "array", False, 0, None]),
-        of_columns(1, np.zeros(1), a=["column", "float", True, 0, None]),
-        of_columns(3, np.zeros(1), a=["column", "array", False, 0, ROWS]),
-        of_columns(1, a=["objects", {}, None]),
-        of_columns(2, a=["objects", ["x"], ROWS + 1]),
-        of_columns(2, a=["objects", ["x"], ROWS - 1]),
-        of_columns(2, np.zeros(3), a=["column", "array", False, 0, ROWS + 3]),
-        of_columns(2, np.zeros(3), a=["column", "array", False, 0, ROWS - 1]),
-        of_columns(2, np.zeros(3), a=["column", "array", False, 0, [0, 1]]),
-    ],
-)
-def test_what_is_no_chunk_is_an_error_and_takes_no_memory(chunk):
-    with pytest.raises(ValueError, match="not a chunk of samples"):
-        decode_chunk(pack(chunk), "none")
-
-
-def test_a_chunk_with_an_impossible_shape_is_an_error():
-    data = pack(of_columns(1, np.zeros((0, 7)), a=["column", "array", False, 0, None]))
-    impossible = data.replace((7).to_bytes(8, "little"), (2**63 - 1).to_bytes(8, "little"))
-    with pytest.raises(ValueError, match="the data is damaged"):
-        decode_chunk(impossible, "none")
-    array = pack(of_columns(1, np.zeros((1, 2), np.float32), a=["column", "array", False, 0, None]))
-    with pytest.raises(ValueError, match="the data is damaged"):
-        decode_chunk(array.replace(b"<f4", b"01f"), "none")
-
-
 @pytest.mark.parametrize("compressor", ["none", "lz4", "zlib"])
 def test_every_truncation_of_a_chunk_is_an_error(compressor):
     data = encode_chunk([transition(i) for i in range(2)], compressor)
     for length in range(len(data)):
         with pytest.raises(ValueError):
             decode_chunk(data[:length], compressor)
-
-
-def test_a_chunk_with_a_wrong_byte_is_read_or_an_error_of_its_own():
-    data = encode_chunk([{**transition(i), "name": f"n{i // 4}", "k": 7} for i in range(8)], "none")
-    outcomes = Counter()
-    for place in range(len(data)):
-        for byte in {0, 0xFF, data[place] ^ 1, data[place] ^ 0x80} - {data[place]}:
-            try:
-                outcomes["read"] += len(decode_chunk(data[:place] + bytes([byte]) + data[place + 1 :], "none")) > 0
-            except ValueError:
-                outcomes["refused"] += 1
-    assert min(outcomes["read"], outcomes["refused"]) > 100
-
-
-def test_a_chunk_that_there_is_no_memory_for_is_an_error(monkeypatch):
-    def no_memory(data):
-        raise MemoryError("no room")
-
-    data = encode_chunk([transition(0)], "none")
-    monkeypatch.setattr("ding.worker.transport.chunk.unpack", no_memory)
-    with pytest.raises(ValueError, match="the data is damaged: MemoryError"):
-        decode_chunk(data, "none")
-
-
-@pytest.mark.parametrize("compressor", ["lz4", "zlib"])
-def test_what_expands_too_much_is_not_read(monkeypatch, compressor):
-    data = encode_chunk([{"x": torch.zeros(10_000)}], compressor)
-    monkeypatch.setattr(compression_helper, "_MAX_EXPANDED", 10_000)
-    with pytest.raises(ValueError, match="expands to more than 10000 bytes"):
-        decode_chunk(data, compressor)
 
 
 # Messages.
@@ -226,13 +128,6 @@ def test_rows_come_back_from_a_message_whatever_their_keys_and_values_are(rows):
     again = from_text(json.loads(json.dumps(to_text(rows))))
     assert again == rows
     assert [{key: type(row[key]) for key in row} for row in again] == [{k: type(row[k]) for k in row} for row in rows]
-
-
-def test_rows_of_a_message_are_not_looked_at_on_their_way():
-    rows = [{"id": i, "chunk": f"c{i // 20}", "iter": 7, "done": False} for i in range(40)]
-    passed = from_text(to_text(rows))
-    text = to_text(passed)
-    assert passed.table is not None and from_text(text) == rows
 
 
 def test_mutable_values_are_not_shared_between_rows():
@@ -262,7 +157,29 @@ def test_batches_of_other_sizes_than_the_message_says_are_an_error(sizes):
         unpack_batches(message)
 
 
-def test_damaged_bytes_are_an_error():
-    data = encode_chunk([transition(i) for i in range(3)], "zlib")
-    with pytest.raises(ValueError):
-        decode_chunk(data[:-8], "zlib")
+# Which sample of a chunk the metadata mean.
+
+STEPS = [{"x": n} for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("meta", "sample"),
+    [
+        ({}, {"x": 0}),
+        ({"data_index": 3}, {"x": 3}),
+        ({"data_index": 1, "unroll_len": 2}, {"x": 1}),
+        ({"unroll_split_begin": 2}, {"x": 2}),
+        ({"unroll_split_begin": 2, "unroll_len": 1}, {"x": 2}),
+        ({"unroll_split_begin": 1, "unroll_len": 3}, [{"x": 1}, {"x": 2}, {"x": 3}]),
+    ],
+)
+def test_samples_are_found_by_their_index_or_as_a_part_of_a_trajectory(meta, sample):
+    steps = sample if isinstance(sample, list) else [sample]
+    expected = [{**step, **meta} for step in steps]
+    assert pick_sample(STEPS, meta) == (expected if isinstance(sample, list) else expected[0])
+
+
+@pytest.mark.parametrize("meta", [{"data_index": 4}, {"data_index": -1}, {"unroll_split_begin": 2, "unroll_len": 3}])
+def test_what_is_not_there_is_an_error(meta):
+    with pytest.raises(ValueError, match="the chunk 'c' has 4 samples"):
+        pick_sample(STEPS, {"data_id": "c", **meta})

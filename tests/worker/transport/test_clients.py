@@ -1,22 +1,18 @@
 """Tasks between a coordinator and its workers: the same for every transport."""
 
 import contextlib
-import gc
-import json
 import socket
 import threading
 import time
-import weakref
 
 import pytest
 import requests
 
 from ding.interaction import ConnectionRefuse, Master, Slave
 from ding.interaction.base import Page
-from ding.worker.transport import http_transport, local_transport
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer
-from ding.worker.transport.transport import TaskFailed, WorkerLost, connect, describe
+from ding.worker.transport.transport import TaskFailed, WorkerLost, connect, connect_all
 from tests.interaction.fakes import configure_tls
 from tests.worker.collector.parallel_fakes import in_thread
 from tests.worker.transport.client_contract import ClientContract, Worker, run
@@ -95,12 +91,6 @@ def test_a_task_that_has_no_json_form_is_an_error_of_whoever_gives_it(client, wo
     assert run(client, "echo", value=1) == {"got": 1}
 
 
-def test_a_failure_is_described_by_its_traceback_or_message():
-    assert describe({"traceback": "where", "message": "what"}) == "where"
-    assert describe({"traceback": "", "message": "what"}) == "what"
-    assert describe({"x": 1}) == "{'x': 1}"
-
-
 # Workers that are not there.
 
 
@@ -162,13 +152,6 @@ def test_a_worker_that_is_closed_during_a_task_is_lost(kind, client, server, wor
     assert isinstance(outcome(), WorkerLost)
 
 
-def test_a_closed_link_runs_nothing(client, worker):
-    client.close()
-    with pytest.raises(WorkerLost):
-        run(client, "echo", value=1)
-    assert worker.tasks == []
-
-
 # Again.
 
 
@@ -178,39 +161,12 @@ def test_a_client_can_be_connected_again(client, worker):
     assert run(client, "echo", value=2) == {"got": 2}
 
 
-def test_another_client_reaches_the_worker_when_the_first_is_closed(connector, client, server):
-    client.close()
-    other = connector.client("other", "127.0.0.1", server.port)
-    other.connect(DEADLINE_S)
-    assert run(other, "echo", value=3) == {"got": 3}
-
-
-def test_a_worker_that_comes_up_again_on_its_port_can_be_connected_anew(connector, client, server, servers, worker):
-    server.close()
-    client.close()
-    servers(worker.serve, server.port)
-    client.connect(DEADLINE_S)
-    assert run(client, "echo", value=4) == {"got": 4}
-
-
 # Servers.
 
 
 def test_a_port_belongs_to_one_server(servers, server, worker):
     with pytest.raises(OSError):
         servers(worker.serve, server.port)
-
-
-def test_servers_find_ports_of_their_own(servers, worker):
-    ports = {servers(worker.serve).port for _ in range(3)}
-    assert len(ports) == 3 and 0 not in ports
-
-
-def test_a_server_that_was_closed_is_not_found(connector, server):
-    server.close()
-    server.close()
-    with pytest.raises(WorkerLost):
-        connector.client("w", "127.0.0.1", server.port).connect(0.1)
 
 
 # What only one of them has.
@@ -225,23 +181,6 @@ def test_connecting_waits_until_the_worker_is_there_and_free(connector, client, 
     client.close()
     assert connecting() is None
     assert run(other, "echo", value=5) == {"got": 5}
-
-
-@pytest.mark.parametrize("kind", ["http"])
-def test_closing_a_client_ends_its_wait_for_the_worker(connector):
-    waits = threading.Event()
-    client = connector.client("w", "127.0.0.1", 9)
-    wait = client._closed.wait
-
-    def tell_and_wait(timeout):
-        waits.set()
-        return wait(1000)
-
-    client._closed.wait = tell_and_wait
-    connecting = in_thread(client.connect, 10_000)
-    assert waits.wait(DEADLINE_S)
-    client.close()
-    assert isinstance(connecting(), WorkerLost)
 
 
 # How much longer than its limit a wait may take here, on a machine that is busy.
@@ -264,35 +203,6 @@ def test_a_peer_that_accepts_and_says_nothing_is_lost_in_time(connector):
             connector.client("w", "127.0.0.1", port).connect(0.3)
         with lost_within(0.3):
             connect(connector, "w", "127.0.0.1", port, 0.3)
-
-
-@pytest.mark.parametrize("kind", ["http"])
-@pytest.mark.parametrize("hook", ["_before_task", "_before_disconnection"])
-def test_a_worker_that_stops_to_reply_is_lost_in_time(hook, connector, worker, monkeypatch):
-    monkeypatch.setattr(http_transport, "DISCONNECT_S", 0.3)
-    with HttpWorkerServer(worker.serve) as server:
-        monkeypatch.setattr(server, hook, lambda data: worker.go.wait(DEADLINE_S))
-        client = connector.client("w", "127.0.0.1", server.port)
-        client.connect(DEADLINE_S)
-        if hook == "_before_task":
-            with lost_within(0.3):
-                run(client, "echo", 0.3, value=1)
-        begin = time.monotonic()
-        client.close()
-        assert time.monotonic() - begin < 0.3 + SLACK_S
-        worker.go.set()
-
-
-def test_a_connector_lets_go_of_clients_that_were_closed(connector, server):
-    clients = []
-    for number in range(3):
-        client = connector.client(f"w{number}", "127.0.0.1", server.port)
-        client.connect(DEADLINE_S)
-        clients.append(weakref.ref(client))
-        client.close() if number < 2 else client.drop("for a test")
-    del client
-    gc.collect()
-    assert [client() for client in clients] == [None, None, None]
 
 
 @pytest.mark.parametrize("kind", ["http"])
@@ -320,11 +230,6 @@ def test_a_worker_without_a_sign_of_life_is_lost_during_its_task(servers, worker
     connector.close()
 
 
-@pytest.mark.parametrize("kind", ["http"])
-def test_a_connector_that_never_started_can_be_closed(kind):
-    HttpConnector("127.0.0.1", 0).close()
-
-
 @pytest.mark.parametrize("kind", ["local"])
 def test_a_server_runs_the_tasks_of_several_clients_one_after_the_other(connector, client, server, worker):
     other = connector.client("other", "", server.port)
@@ -345,46 +250,6 @@ def test_a_server_that_closes_waits_for_its_task(client, server, worker):
     worker.go.set()
     assert outcome() == {"waited": True}
     closing()
-
-
-@pytest.mark.parametrize("kind", ["local"])
-def test_tasks_that_wait_when_a_server_is_given_up_are_not_run(connector, client, server, worker):
-    other = connector.client("other", "", server.port)
-    other.connect(0)
-    first = in_thread(run, client, "wait")
-    assert worker.running.wait(DEADLINE_S)
-    job = server.submit(json.dumps({"name": "echo", "value": 1}))
-    server.close(SHORT_S)
-    assert isinstance(first(), WorkerLost) and isinstance(job.exception(DEADLINE_S), WorkerLost)
-    worker.go.set()
-    server._thread.join(DEADLINE_S)
-    assert [task["name"] for task in worker.tasks] == ["wait"]
-
-
-@pytest.mark.parametrize("kind", ["local"])
-def test_a_task_may_close_its_own_server(kind):
-    server = LocalWorkerServer(lambda task: server.close())
-    server.start()
-    connector = LocalConnector()
-    client = connector.client("w", "", server.port)
-    client.connect(0)
-    assert run(client, "anything") == {}
-    server._thread.join(DEADLINE_S)
-    assert not server._thread.is_alive()
-
-
-@pytest.mark.parametrize("kind", ["local"])
-def test_a_client_that_is_closed_while_it_hands_over_a_task_does_not_wait_for_it(client, server, worker):
-    submit = server.submit
-
-    def submit_and_close(task):
-        job = submit(task)
-        client._server = None  # what `close` of another thread does first
-        return job
-
-    server.submit = submit_and_close
-    with pytest.raises(WorkerLost, match="worker w was disconnected"):
-        run(client, "wait")
 
 
 # For those who watch.
@@ -422,39 +287,6 @@ def test_a_connector_serves_pages_where_it_listens(kind):
     assert connector.url is None
 
 
-def test_a_server_may_be_closed_by_the_collection_of_garbage_while_another_starts():
-    server = LocalWorkerServer(lambda task: {})
-    server.start()
-
-    def close_within_the_lock():
-        with local_transport._lock:
-            server.close()
-
-    thread = threading.Thread(target=close_within_the_lock, daemon=True)
-    thread.start()
-    thread.join(DEADLINE_S)
-    assert not thread.is_alive()
-
-
-def test_a_task_that_was_given_up_before_its_turn_is_not_run_in_this_process():
-    worker = Worker()
-    server, connector = LocalWorkerServer(worker.serve), LocalConnector()
-    server.start()
-    first, second = (connector.client(name, "", server.port) for name in ("first", "second"))
-    first.connect(0), second.connect(0)
-    waiting = threading.Thread(target=first.run, args=({"name": "wait"}, DEADLINE_S))
-    waiting.start()
-    assert worker.running.wait(DEADLINE_S)
-    with pytest.raises(WorkerLost):
-        second.run({"name": "echo", "value": 1}, SHORT_S)
-    second.close()
-    worker.go.set()
-    waiting.join(DEADLINE_S)
-    assert first.run({"name": "echo", "value": 2}, DEADLINE_S) == {"got": 2}
-    assert [task["name"] for task in worker.tasks] == ["wait", "echo"]
-    server.close(), connector.close()
-
-
 def test_a_connector_reaches_its_workers_over_tls_where_that_is_configured(tmp_path, monkeypatch):
     configure_tls(monkeypatch, tmp_path)
     server, connector = HttpWorkerServer(Worker().serve), HttpConnector("127.0.0.1", 0)
@@ -464,3 +296,21 @@ def test_a_connector_reaches_its_workers_over_tls_where_that_is_configured(tmp_p
         client = connector.client("worker", "127.0.0.1", server.port)
         client.connect(DEADLINE_S)
         assert client.run({"name": "echo", "value": 7}, DEADLINE_S) == {"got": 7}
+
+
+# All workers at the same time.
+
+
+def test_no_attempt_waits_for_another():
+    together = threading.Barrier(5, timeout=DEADLINE_S)
+    connect_all({f"worker{i}": together.wait for i in range(5)}, DEADLINE_S)
+    assert not together.broken
+
+
+def test_an_attempt_that_hangs_is_named_when_the_time_is_up():
+    go, begin = threading.Event(), time.monotonic()
+    attempts = {"good": lambda: None, "hangs": lambda: go.wait(DEADLINE_S)}
+    with pytest.raises(ConnectionError, match=r"^no connection within 0\.1 s to hangs: it has not answered$"):
+        connect_all(attempts, 0.1)
+    assert time.monotonic() - begin < DEADLINE_S / 2
+    go.set()

@@ -5,15 +5,9 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError, check_config
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
-from ding.worker.collector.comm import FlaskFileSystemCollector, create_comm_collector
+from ding.worker.collector.comm import create_comm_collector
 from ding.worker.learner.comm import FlaskFileSystemLearner, create_comm_learner
-from ding.worker.transport.http_transport import HttpConnector, WorkerSlave
-from ding.worker.transport.local_transport import LocalConnector, LocalWorkerServer
 from ding.worker.transport.stores import (
-    FolderPolicyStore,
-    FolderSampleStore,
-    MemoryPolicyStore,
-    MemorySampleStore,
     forget_memory_stores,
 )
 from ding.worker.transport.transport import Launch, choose_transport, get_transport, transport_name
@@ -96,41 +90,6 @@ def test_workers_run_in_what_their_transport_says():
         Launch.PROCESS,
         Launch.THREAD,
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "connector_class", "server_class", "samples_class", "policies_class"),
-    [
-        ("flask_fs", HttpConnector, WorkerSlave, FolderSampleStore, FolderPolicyStore),
-        ("local", LocalConnector, LocalWorkerServer, MemorySampleStore, MemoryPolicyStore),
-    ],
-)
-def test_a_transport_bundles_hub_station_and_stores(
-    tmp_path, name, connector_class, server_class, samples_class, policies_class
-):
-    transport, address = get_transport(name), {"host": "127.0.0.1", "port": 0}
-    assert isinstance(transport.connector(address), connector_class)
-    assert isinstance(transport.worker_server(lambda task: {}, address, lambda: None), server_class)
-    assert isinstance(transport.sample_store(str(tmp_path / "data")), samples_class)
-    assert isinstance(transport.policy_store(str(tmp_path / "policy")), policies_class)
-    for folder in ("data", "policy"):
-        forget_memory_stores(str(tmp_path / folder))
-
-
-@pytest.mark.parametrize("cls", [FlaskFileSystemCollector, FlaskFileSystemLearner])
-def test_comm_workers_differ_in_the_name_of_their_transport_only(tmp_path, monkeypatch, cls):
-    monkeypatch.chdir(tmp_path)
-    other = type("Other", (cls,), {"transport": "local"})
-    with_local = other(EasyDict(path_data="data", path_policy="policy"))
-    try:
-        with_local.start()
-        client = LocalConnector().client("worker", "", with_local.port)
-        client.connect(1.0)
-        assert client.run({"name": "resource"}, 5.0)["gpu"] == 1
-    finally:
-        with_local.close()
-        for folder in ("data", "policy"):
-            forget_memory_stores(folder)
 
 
 @pytest.mark.parametrize("create", [create_comm_collector, create_comm_learner])

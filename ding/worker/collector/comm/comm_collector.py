@@ -105,8 +105,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         rows, infos = run.session.take(self._cfg.data_wait_s)
         silence_s = run.collector.silence_s
         progress = {**run.collector.progress(), "silence_s": silence_s}
-        own = {"progress": progress, "silence_s": silence_s, "infos": infos, "error": None}
-        return {"samples": to_text(rows), **own, **run.ids}
+        return {"samples": to_text(rows), "progress": progress, "silence_s": silence_s, "infos": infos, **run.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         report = self.deal_with_collector_close()

@@ -21,7 +21,6 @@ from ding.utils.data.samples import (
     Column,
     Items,
     Kind,
-    Node,
     Samples,
     Table,
     columns_of,
@@ -29,7 +28,6 @@ from ding.utils.data.samples import (
     rows_of,
     table_of,
 )
-from ding.utils.segment_tree import IntArray
 from ding.worker.transport.chunk import CHUNK_BYTES, DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
 from ding.worker.transport.stores import SampleStore
 
@@ -39,7 +37,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.2
 
 
 def read_patiently(
-    read: Callable[[], T], what: str, timeout_s: float, wait: Callable[[float], bool], since: float | None = None
+    read: Callable[[], T], what: str, timeout_s: float, wait: Callable[[float], bool], since_s: float | None = None
 ) -> T:
     """Return the result of `read`, which is called repeatedly while the file is missing or damaged.
 
@@ -47,13 +45,13 @@ def read_patiently(
         what: name of the file for the error.
         timeout_s: how long to try, in seconds.
         wait: waits for a number of seconds; returns True if the caller should give up.
-        since: when the time begins, by `time.monotonic`; by default, with this call.
+        since_s: when the time begins, by `time.monotonic`; by default, with this call.
 
     Raises:
         FileNotFoundError: the file is still missing.
         ValueError: the file is still damaged, or has invalid content.
     """
-    deadline, wait_s = (monotonic() if since is None else since) + timeout_s, _FIRST_WAIT_S
+    deadline, wait_s = (monotonic() if since_s is None else since_s) + timeout_s, _FIRST_WAIT_S
     while True:
         try:
             return read()
@@ -189,12 +187,14 @@ class ChunkReader:
             The batch. None if a sample is not in the column store, or the metadata are not columns of names and
             integers; `pick_sample` then returns each sample, or raises with the reason.
         """
-        columns = meta.columns
+        columns, index = meta.columns, np.zeros(len(meta), np.int64)
         if "unroll_split_begin" in columns:
             return None
-        index = _indices(columns, len(meta))
-        if index is None:
-            return None
+        if DATA_INDEX in columns:
+            column = columns[DATA_INDEX]
+            if not isinstance(column, Column) or column.kind is not Kind.INT or column.steps:
+                return None
+            index = column.values()
         with self._lock:
             try:
                 spans = np.array([self._chunks[name].span for name in names], np.int64)
@@ -262,21 +262,10 @@ class ChunkReader:
             start += chunk.span[1]
 
 
-def _indices(columns: Mapping[str, Node], size: int) -> IntArray | None:
-    """Return the indices [size] of samples in their chunks, 0 by default; None if they are not plain integers."""
-    column = columns.get(DATA_INDEX)
-    if column is None:
-        return np.zeros(size, np.int64)
-    if not isinstance(column, Column) or column.kind is not Kind.INT or column.steps:
-        return None
-    index: IntArray = column.values()
-    return index
-
-
 Rows = list[dict[str, Any]]
 # Errors of a file or of its metadata; any other error is a fault of this program.
 _BAD_FILE = (OSError, ValueError, KeyError, MemoryError)
-# Least patience for late files, however many were missing before.
+# The wait for a late file, after many that did not come.
 _LEAST_PATIENCE_S = 0.1
 
 
@@ -285,11 +274,11 @@ class ChunkSource:
 
     The readable samples of incomplete batches are collected until they make up a whole batch. So every batch has the
     requested size, and each readable sample is trained on as often as it was drawn. Only one thread may call `load`;
-    other threads may read the counts.
+    other threads may read `bad_files` and `error`.
 
     Args:
         timeout_s: how long to wait for late files, for each batch. A file that was unreadable once gets no more time,
-            and each batch with a new such file halves the time for the next batches, until a late file arrives.
+            and halves the time for others.
         wait: waits for a number of seconds; returns True if the loader should give up.
         threads: number of threads that read the files of a batch; one file at a time if it is at most 1.
 
@@ -303,16 +292,9 @@ class ChunkSource:
         self.bad_files: set[str] = set()
         self.error: Exception | None = None
         self.warn: Callable[[str], Any] = lambda text: None
-        self._reader, self._wait = reader, wait
-        self._timeout_s = self._patience_s = timeout_s
-        self._has_late = False  # whether a late file has come
+        self._reader, self._wait, self._patience_s = reader, wait, timeout_s
         self._left_over: list[Any] = []
         self._pool = ThreadPoolExecutor(threads, "learner_reader") if threads > 1 else None
-
-    @property
-    def losses(self) -> dict[str, int]:
-        """The counts of what could not be trained on so far, by kind."""
-        return {"bad_files": len(self.bad_files)}
 
     def load(self, rows: Rows) -> tuple[list[Any] | None, int]:
         """Read the samples of a batch.
@@ -332,14 +314,22 @@ class ChunkSource:
         ):
             raise ValueError(f"the coordinator has sent a batch without {DATA_ID} in each sample: {str(rows)[:200]}")
         names = chunks_of(rows if meta is None else meta)
-        errors = self._read_missing(names, rows if meta is None else meta)
-        if errors is None:
+        missing, begin_s = self._reader.missing(names), monotonic()
+        compressors = dict(zip(names, _compressors(rows if meta is None else meta), strict=False)) if missing else {}
+        self._reader.fetch(missing)
+        jobs = [partial(self._read, name, compressors[name], begin_s) for name in missing]
+        try:
+            read = [job() for job in jobs] if self._pool is None else list(self._pool.map(partial.__call__, jobs))
+        except (CancelledError, RuntimeError):
+            if self._wait(0.0):  # the pool is shut down
+                return None, 0
+            raise
+        if self._wait(0.0):  # files that were not read may be readable
             return None, 0
-        known = len(self.bad_files)
+        errors = {name: error for name, error in zip(missing, read, strict=True) if error is not None}
         whole = None if meta is None or errors else self._reader.batch(meta, names)
         samples = self._pick(rows, errors) if whole is None else Samples(whole)
         self._reader.trim()
-        self._set_patience(has_new_bad=len(self.bad_files) > known)
         if len(samples) == len(rows):
             return samples, len(rows)
         self._left_over += samples
@@ -348,25 +338,14 @@ class ChunkSource:
         batch, self._left_over = self._left_over[: len(rows)], self._left_over[len(rows) :]
         return batch, len(samples)
 
-    def _read_missing(self, names: Sequence[str], rows: Items) -> dict[str, Exception] | None:
-        """Have the reader cache the chunks of these rows.
-
-        Returns:
-            The errors of the chunks that cannot be read, by name; None if the loader was closed meanwhile.
-        """
-        missing, begin_s = self._reader.missing(names), monotonic()
-        compressors = dict(zip(names, _compressors(rows), strict=False)) if missing else {}
-        self._reader.fetch(missing)
-        jobs = [partial(self._read, name, compressors[name], begin_s) for name in missing]
+    def _read(self, name: str, compressor: str, begin_s: float) -> Exception | None:
+        """Have the reader cache a chunk; return the error if it fails."""
+        timeout_s = 0.0 if name in self.bad_files else self._patience_s
         try:
-            read = [job() for job in jobs] if self._pool is None else list(self._pool.map(partial.__call__, jobs))
-        except (CancelledError, RuntimeError):
-            if self._wait(0.0):  # the pool is shut down
-                return None
-            raise
-        if self._wait(0.0):  # files that were not read may be readable
-            return None
-        return {name: error for name, error in zip(missing, read, strict=True) if error is not None}
+            read_patiently(partial(self._reader.read, name, compressor), repr(name), timeout_s, self._wait, begin_s)
+        except _BAD_FILE as e:
+            return e
+        return None
 
     def _pick(self, rows: Rows, errors: Mapping[str, Exception]) -> list[Any]:
         """Return the readable samples, picked one by one."""
@@ -381,39 +360,12 @@ class ChunkSource:
                     chunks[name] = self._reader.samples(name, str(row.get("compressor", "none")))
                 samples.append(pick_sample(chunks[name], row))
             except _BAD_FILE as e:
-                self._note(name, e)
+                self.error = e
+                if name not in self.bad_files:
+                    self.bad_files.add(name)
+                    self._patience_s = max(self._patience_s / 2, min(self._patience_s, _LEAST_PATIENCE_S))
+                    self.warn(f"the chunk {name!r} is bad, its samples are skipped: {e}")
         return samples
-
-    def _read(self, name: str, compressor: str, begin_s: float) -> Exception | None:
-        """Have the reader cache a chunk; return the error if it fails."""
-        is_bad = name in self.bad_files
-        tries = 0
-
-        def read() -> None:
-            nonlocal tries
-            tries += 1
-            self._reader.read(name, compressor)
-
-        try:
-            read_patiently(read, repr(name), 0.0 if is_bad else self._patience_s, self._wait, begin_s)
-        except _BAD_FILE as e:
-            return e
-        if is_bad or tries > 1:
-            self._has_late = True
-        return None
-
-    def _set_patience(self, has_new_bad: bool) -> None:
-        if self._has_late:
-            self._patience_s = self._timeout_s
-        elif has_new_bad:
-            self._patience_s = max(self._patience_s / 2, min(self._timeout_s, _LEAST_PATIENCE_S))
-        self._has_late = False
-
-    def _note(self, name: str, error: Exception) -> None:
-        self.error = error
-        if name not in self.bad_files:
-            self.bad_files.add(name)
-            self.warn(f"the chunk {name!r} is bad, its samples are skipped: {error}")
 
     def stop(self) -> None:
         """Release the samples, and end the threads. Further calls do nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,7 +25,7 @@ from ding.worker.learner.comm.learner_session import (
     SendPolicyHook,
     TaskBatches,
 )
-from ding.worker.learner.comm.resume import ResumeSaver, resume, stored_weights
+from ding.worker.learner.comm.resume import ResumeSaver, resume
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import CHUNK_BYTES, unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
@@ -201,7 +202,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         if task.get("demand"):  # saves the coordinator a message: the answer has the next demand
             return self._progress(run)
         infos, done = queue.take()
-        return {"infos": infos, "batches_done": done, "info": infos[-1] if infos else {}, **run.ids}
+        return {"infos": infos, "batches_done": done, **run.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         run = self._slot.run
@@ -238,9 +239,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             raise
         for hook in hooks:
             learner.register_hook(hook)
+        session.source.warn = learner.logger.warning
         saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
         learner.batch_source = TaskBatches(learner, session.queue, hooks, saver, group)
-        session.attach(learner)
         train = learner.start if group is None else partial(_train_in_group, learner, session.queue, group)
         thread = worker_thread("learner_start", train, session.queue)
         thread.start()
@@ -256,8 +257,10 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         learner.ckpt_extra = {"task_id": task_info.get("task_id"), "batches": 0, "iterations": 0}
         group, trust_pickle = self._group, bool(self._cfg.get("trust_pickle", False))
         if task_info.get("resume") and (group is None or group.rank == 0):
-            weights = stored_weights(self._policy_store, task_info["policy_id"], learner.logger)
-            resume(learner, weights, trust_pickle)
+            version = None
+            with contextlib.suppress(FileNotFoundError):
+                version = self._policy_store.read(task_info["policy_id"])
+            resume(learner, None if version is None else version.state, trust_pickle)
         if group is not None:
             group.share(learner, trust_pickle)
 
@@ -272,7 +275,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def deal_with_get_data(self) -> dict[str, Any]:
         """Wait until the learner wants a batch, and return `batch_size` and `cur_learner_iter`."""
         run = self._slot.require()
-        run.session.queue.wait_for_want(self._cfg.data_timeout_s)
+        run.session.queue.wait_for_capacity(self._cfg.data_timeout_s)
         return _demand(run)
 
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:

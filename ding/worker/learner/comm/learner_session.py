@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Protocol
@@ -73,18 +73,8 @@ class LearnerQueue(WorkerQueue):
             TaskFail: the learner has failed, was closed, or has ended and all its infos were taken.
         """
         with self._changed:
-            self._wait(lambda: not self._is_done and self._is_time(), timeout_s)
+            self._wait(lambda: bool(self._infos) if self._is_done else self._is_time(), timeout_s)
             return 0 if self._is_done else self._wanted()
-
-    def wait_for_want(self, timeout_s: float) -> None:
-        """Wait until no batch is left to be loaded, or the learner has sent its last info.
-
-        Raises:
-            TaskFail: as for `wait_for_capacity`, or batches still wait after `timeout_s`.
-        """
-        with self._changed:
-            if not self._wait(lambda: not self._batches, timeout_s):
-                raise task_fail(failure_for(f"the learner has wanted no data for {timeout_s:g} s", "TimeoutError"))
 
     def put(self, batches: Sequence[Rows]) -> None:
         """Add batches. After the last info they are dropped, as the coordinator may have sent them before it arrived.
@@ -251,14 +241,6 @@ class LearnerQueue(WorkerQueue):
     def _has_reports(self) -> bool:
         return bool(self._infos)
 
-    def _wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait as `WorkerQueue._wait` does; the last info ends the wait, too."""
-        return super()._wait(lambda: (self._is_done and bool(self._infos)) or is_there(), timeout_s)
-
-
-# How long to retry writing the first weights of a task, for which collectors wait.
-_FIRST_PATIENCE_S = 60.0
-
 
 class LearnerSession:
     """The session of one task, which provides batches, and sends weights and infos; after `close` it writes no weights.
@@ -280,17 +262,13 @@ class LearnerSession:
         max_bad_batches: int = 0,
     ) -> None:
         self.source, self.queue = source, queue
-        self._policies = policies
-        self._tokens: dict[str, Any] = dict.fromkeys(policy_names)  # the token of the last version written
+        self._policies, self._policy_names = policies, policy_names
+        self._unwritten = set(policy_names)  # weights of which this task has written no version yet
         self._is_closed = False
         self._averages: list[dict[str, Any]] = []  # the averages since the last info
         self._max_bad_batches = max_bad_batches
         self._unreadable_in_a_row = 0
         self._counts = {"dropped_batches": 0, "unwritten_weights": 0, "unwritten_checkpoints": 0}
-
-    def attach(self, learner: BaseLearner) -> None:
-        """Set the learner, before it starts."""
-        self.source.warn = learner.logger.warning
 
     def get_data(self, batch_size: int) -> list[Any]:
         """Return the samples of the next batch, an empty list after `stop`. Batches that cannot be read are skipped.
@@ -307,47 +285,40 @@ class LearnerSession:
             if self.queue.is_closed:
                 break
             self._unreadable_in_a_row = 0 if readable else self._unreadable_in_a_row + 1
-            if readable < batch_size:
-                self._raise_if_too_many()
+            error, limit = self.source.error, self._max_bad_batches
+            reason = None
+            if readable < batch_size and limit == 0:
+                reason = "learners that train together cannot skip a sample"
+            elif self._unreadable_in_a_row >= max(1, limit):
+                reason = f"no sample of {limit} consecutive batches could be read (max_bad_batches)"
+            if reason is not None:
+                kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+                raise kind(f"{reason}; last error: {error}") from error
             if batch is not None:
                 return batch
             self._counts["dropped_batches"] += 1
             self.queue.drop()
         return []
 
-    def _raise_if_too_many(self) -> None:
-        error, limit = self.source.error, self._max_bad_batches
-        if limit == 0:
-            reason = f"learners that train together cannot skip a sample: {error}"
-        elif self._unreadable_in_a_row >= limit:
-            reason = f"no sample of {limit} consecutive batches could be read (max_bad_batches); last error: {error}"
-        else:
-            return
-        raise (FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError)(reason) from error
-
     def send_policy(self, state_dict: dict[str, Any]) -> bool:
         """Write the weights `{'model': ..., 'iter': ...}` for the collectors; do nothing after `close`.
-
-        Weights of a later iteration that another learner has written are kept: the task continues there.
 
         Returns:
             False if writing has failed for some seconds, for instance on a full disk; such failures are counted.
 
         Raises:
             ValueError: the task names a file outside the folder of the weights.
-            StorageError: the first weights of the task could not be written for a minute.
+            StorageError: the first weights of the task could not be written.
         """
         state, is_written = plain_state(state_dict, "weights"), True
-        for name, known in self._tokens.items():
+        for name in self._policy_names:
             if self._is_closed:
-                continue
-            write, patience_s = partial(self._policies.write, name, state, known), None
-            if known is None:
-                patience_s = _FIRST_PATIENCE_S
+                break
             try:
-                self._tokens[name] = write_patiently(write, self.queue.wait_closed, patience_s) or known
+                write_patiently(partial(self._policies.write, name, state), self.queue.wait_closed)
+                self._unwritten.discard(name)
             except StorageError:
-                if known is None:
+                if name in self._unwritten:  # collectors wait for them
                     raise
                 self._counts["unwritten_weights"] += 1
                 is_written = False
@@ -366,7 +337,8 @@ class LearnerSession:
     @property
     def losses(self) -> dict[str, int]:
         """The counts of samples, batches, weights and checkpoints that were lost so far, without zeros."""
-        return {key: count for key, count in {**self.source.losses, **self._counts}.items() if count}
+        counts = {"bad_files": len(self.source.bad_files), **self._counts}
+        return {key: count for key, count in counts.items() if count}
 
     def add_averages(self, train_iter: int, averages: Mapping[str, Any]) -> None:
         """Add averages of monitored values to the next info. Only the thread that sends the infos may call it."""

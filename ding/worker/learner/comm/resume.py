@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import copy
 import glob
-import logging
 import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from pickle import UnpicklingError
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
-from ding.utils.file_helper import read_file, remove_file, save_file
+from ding.utils.file_helper import read_file, save_file
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import EXTRA, checkpoint_folder, checkpoint_state
 from ding.worker.learner.learner_hook import LoadCkptHook
-from ding.worker.transport.stores import PolicyStore
 
 # Limit of the share of time that is spent on saving.
 _MAX_SHARE = 0.01
 _SUFFIX = ".pth.tar"
-# Hidden files are incomplete; a checkpoint saved after an error would repeat the error.
-_NOT_RESUMED = (".", "ckpt_exception")
 
 
 class ResumeSaver:
@@ -69,39 +64,34 @@ class ResumeSaver:
         self._due_s = end_s + max(self._interval_s, (end_s - begin_s) / _MAX_SHARE)
 
     def tidy(self) -> None:
-        """Remove the file if there is a newer checkpoint, and files of killed learners, when the task ends."""
-        if self._learner.rank != 0:
-            return
-        folder, name = os.path.split(self._path)
-        others = [path for path in newest_first(folder) if path != self._path]
-        with suppress(FileNotFoundError):
-            if others and os.stat(others[0]).st_mtime_ns >= os.stat(self._path).st_mtime_ns:
+        """Remove the file if there is a newer checkpoint, when the task ends."""
+        if self._learner.rank == 0 and newest_first(os.path.dirname(self._path))[:1] != [self._path]:
+            with suppress(FileNotFoundError):
                 os.remove(self._path)
-        for path in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*.tmp")):
-            remove_file(path)
 
 
 def newest_first(folder: str) -> list[str]:
     """Return the checkpoints in a folder from which a task may resume, newest first."""
-    if not os.path.isdir(folder):
-        return []
-    times: dict[str, int] = {}
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(_SUFFIX) and not entry.name.startswith(_NOT_RESUMED) and entry.is_file():
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    times[entry.path] = entry.stat().st_mtime_ns
-    return sorted(times, key=lambda path: times[path], reverse=True)
+    paths = [path for path in glob.glob(f"{glob.escape(folder)}/*{_SUFFIX}") if os.path.isfile(path)]
+    # A checkpoint saved after an error would repeat the error.
+    paths = [path for path in paths if not os.path.basename(path).startswith("ckpt_exception")]
+    return sorted(paths, key=lambda path: os.stat(path).st_mtime_ns, reverse=True)
 
 
-class _Checkpoint(NamedTuple):
-    state: dict[str, Any]
-    iteration: int
-    envstep: int
-    batches_per_iteration: float
+def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None:
+    """Call and remove the hooks that load a checkpoint before the run: later they would overwrite a newer state.
+
+    Args:
+        is_loading: False removes the hooks without calling them.
+    """
+    hooks = learner._hooks["before_run"]
+    for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
+        if is_loading:
+            hook(learner)
+        hooks.remove(hook)
 
 
-def resume(learner: BaseLearner, weights: Any, trust_pickle: bool = False) -> None:
+def resume(learner: BaseLearner, weights: Mapping[str, Any] | None, trust_pickle: bool = False) -> None:
     """Load the state of the task's last learner into a new one.
 
     The policy's state and the counters come from the newest readable checkpoint of the task. If the collectors have
@@ -119,108 +109,39 @@ def resume(learner: BaseLearner, weights: Any, trust_pickle: bool = False) -> No
     load_first_checkpoint(learner)
     first = learner.train_iter
     fresh = copy.deepcopy(learner.policy.state_dict())
-    if weights is not None and not _fits(weights, fresh):
-        learner.logger.warning("the weights of the collectors are not those of this policy, and are ignored")
-        weights = None
-    found = _load_newest(learner, fresh, weights, trust_pickle)
-    if found is None and weights is not None:
-        learner.policy.load_state_dict(_begun_with(weights, fresh))
-    known = [first] + ([] if found is None else [found.iteration]) + ([] if weights is None else [weights["iter"]])
-    learner.last_iter.update(max(known))
-    iterations = learner.train_iter - first
-    learner.trained_before = round(iterations * (1.0 if found is None else found.batches_per_iteration))
-    learner.ckpt_extra.update(iterations=iterations, batches=learner.trained_before)
-    if found is not None:
-        learner.collector_envstep = found.envstep
-    learner.info(f"the task resumes at iteration {learner.train_iter}, env step {learner.collector_envstep}")
-
-
-def stored_weights(store: PolicyStore, name: str, logger: logging.Logger) -> dict[str, Any] | None:
-    """Return the weights of the collectors under `name`; None if there are none that can be read."""
-    try:
-        version = store.read(name)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, UnpicklingError) as e:
-        logger.warning("the task resumes without the weights of the collectors: %s", e)
-        return None
-    return None if version is None else version.state
-
-
-def load_first_checkpoint(learner: BaseLearner, is_loading: bool = True) -> None:
-    """Call and remove the hooks that load a checkpoint before the run: later they would overwrite a newer state.
-
-    Args:
-        is_loading: False removes the hooks without calling them.
-    """
-    hooks = learner._hooks["before_run"]
-    for hook in [hook for hook in hooks if isinstance(hook, LoadCkptHook)]:
-        if is_loading:
-            hook(learner)
-        hooks.remove(hook)
-
-
-def _fits(weights: Any, fresh: Mapping[str, Any]) -> bool:
-    """Return whether these weights fit the policy whose state is `fresh`."""
-    if not (isinstance(weights, Mapping) and _is_count(weights.get("iter"))):
-        return False
-    own, other = fresh["model"], weights.get("model")
-    return isinstance(other, Mapping) and _shapes(other) == _shapes(own)
-
-
-def _shapes(model: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: getattr(value, "shape", None) for name, value in model.items()}
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0
-
-
-def _load_newest(
-    learner: BaseLearner, fresh: dict[str, Any], weights: Mapping[str, Any] | None, trust_pickle: bool
-) -> _Checkpoint | None:
+    iteration, batches_per_iteration = first, 1.0
     for path in newest_first(checkpoint_folder(learner)):
         try:
-            found = _read(path, learner.ckpt_extra["task_id"], trust_pickle)
-            if found is None:
+            state = read_file(path, trust_pickle=trust_pickle)
+            extra = state.pop(EXTRA, {})
+            if extra.get("task_id", learner.ckpt_extra["task_id"]) != learner.ckpt_extra["task_id"]:
                 continue
-            is_newer = weights is not None and weights["iter"] >= found.iteration
-            learner.policy.load_state_dict(_replaced(found.state, weights) if is_newer else found.state)
+            iteration, envstep = int(state.pop("last_iter")), int(state.pop("last_step", 0))
+            if weights is not None and weights["iter"] >= iteration:
+                state = _replaced(state, weights)
+            learner.policy.load_state_dict(state)
         except Exception as e:  # a damaged file may raise any error; the next one may be readable
             learner.logger.warning("the checkpoint %s cannot be used and is skipped: %r", path, e)
             learner.policy.load_state_dict(fresh)  # a part of it may have been overwritten
-        else:
-            learner.info(f"loaded the checkpoint {path}" + (" with newer weights" if is_newer else ""))
-            return found
-    return None
+            iteration = first
+            continue
+        learner.info(f"loaded the checkpoint {path}")
+        learner.collector_envstep = envstep
+        if extra.get("iterations"):
+            batches_per_iteration = extra["batches"] / extra["iterations"]
+        break
+    else:
+        if weights is not None:
+            if fresh.get("target_model", {}).keys() == weights["model"].keys():
+                fresh["target_model"] = weights["model"]
+            learner.policy.load_state_dict(_replaced(fresh, weights))
+    learner.last_iter.update(max(first, iteration, -1 if weights is None else weights["iter"]))
+    iterations = learner.train_iter - first
+    learner.trained_before = round(iterations * batches_per_iteration)
+    learner.ckpt_extra.update(iterations=iterations, batches=learner.trained_before)
+    learner.info(f"the task resumes at iteration {learner.train_iter}, env step {learner.collector_envstep}")
 
 
-def _read(path: str, task_id: Any, trust_pickle: bool) -> _Checkpoint | None:
-    """Return the checkpoint in a file; None if it belongs to another task.
-
-    Raises:
-        ValueError: the file is not a checkpoint.
-        Exception: see `read_file`.
-    """
-    state = read_file(path, trust_pickle=trust_pickle)
-    if not (isinstance(state, dict) and "model" in state and _is_count(state.get("last_iter"))):
-        raise ValueError("the file holds no checkpoint")
-    extra = state.pop(EXTRA, {})
-    if extra.get("task_id", task_id) != task_id:
-        return None
-    iterations = extra.get("iterations", 0)
-    rate = extra["batches"] / iterations if iterations else 1.0
-    return _Checkpoint(state, state.pop("last_iter"), int(state.pop("last_step", 0)), rate)
-
-
-def _replaced(state: dict[str, Any], weights: Mapping[str, Any] | None) -> dict[str, Any]:
+def _replaced(state: dict[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state, in which entries of `weights` replace its own."""
-    return state | {key: value for key, value in (weights or {}).items() if key in state}
-
-
-def _begun_with(weights: Mapping[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a new policy that begins with these weights."""
-    target = fresh.get("target_model")
-    if isinstance(target, Mapping) and _shapes(target) == _shapes(weights["model"]):
-        fresh = {**fresh, "target_model": weights["model"]}
-    return _replaced(fresh, weights)
+    return state | {key: value for key, value in weights.items() if key in state}

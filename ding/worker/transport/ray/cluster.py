@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -18,7 +17,6 @@ from multiprocessing.connection import wait
 from time import monotonic, sleep
 from typing import Any
 
-import psutil
 import ray
 
 from ding.utils.config_helper import ConfigError
@@ -26,7 +24,6 @@ from ding.utils.data.nested import map_leaves
 
 _logger = logging.getLogger("ding")
 _TOKEN_FILE = "auth_token"
-_FOLDER = re.compile(r"ding_ray_(?P<pid>[0-9]+)_.+")
 # How long processes of a stopped cluster may still write to its folder.
 _REMOVE_S = 5.0
 # How long connecting to the control service may take, and the pause between two attempts.
@@ -64,7 +61,11 @@ class RayCluster:
         """
         address = self._section["address"]
         if ray.is_initialized():
-            self._check_connected(address)
+            if address not in (None, "auto", "local", self.address):
+                raise ConfigError(
+                    f"system_config.ray.address = {address!r} is not allowed: this process is already connected to the "
+                    f"cluster at {self.address}; disconnect it, or leave the address out"
+                )
             self._opened.callback(HeadWatch(self.address).close)
             return
         address = address or os.environ.get("RAY_ADDRESS") or "local"
@@ -90,15 +91,7 @@ class RayCluster:
         """The address of the cluster."""
         return str(ray.get_runtime_context().gcs_address)
 
-    def _check_connected(self, address: str | None) -> None:
-        if address not in (None, "auto", "local", self.address):
-            raise ConfigError(
-                f"system_config.ray.address = {address!r} is not allowed: this process is already connected to the "
-                f"cluster at {self.address}; disconnect it, or leave the address out"
-            )
-
     def _local_options(self) -> dict[str, Any]:
-        _sweep()
         # Not in the folder of the experiment: paths of sockets must be short.
         folder = tempfile.mkdtemp(prefix=f"ding_ray_{os.getpid()}_")
         self._opened.callback(_remove, folder)
@@ -196,19 +189,6 @@ def _keeping_signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, handler)
-
-
-def _sweep() -> None:
-    """Remove the folders of killed runs."""
-    root = tempfile.gettempdir()
-    with os.scandir(root) as entries:
-        for entry in entries:
-            match = _FOLDER.fullmatch(entry.name)
-            if match is None or psutil.pid_exists(int(match["pid"])):
-                continue
-            with contextlib.suppress(OSError):
-                if entry.stat(follow_symlinks=False).st_uid == os.getuid():
-                    shutil.rmtree(entry.path)
 
 
 def _remove(folder: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 from typing import Any
@@ -15,51 +14,49 @@ from ding.worker.transport.ray.store_actor import StoreActor, start_store_actor
 from ding.worker.transport.stores import (
     WEIGHTS_BYTES,
     PolicyVersion,
-    Token,
-    Versions,
-    iteration_of,
     load_weights,
     name_under,
-    opened_safely,
+    new_token,
+    open_limited,
 )
 
 
-class WeightsServer(Versions):
-    """The newest weights by name, each a list of one reference to bytes in the object store. This class is thread-safe.
+class WeightsServer:
+    """The newest weights by name: a token, and a list of one reference to bytes in the object store.
 
-    It also writes them to files in `root`, which a restarted actor, a resumed run and evaluations read.
+    It also writes them to files in `root`, which a restarted actor, a resumed run and evaluations read. This class is
+    thread-safe.
 
     Args:
         root: a folder, created with its parents.
     """
 
     def __init__(self, root: str) -> None:
-        super().__init__(root)
+        self._root = root
+        self._kept: dict[str, tuple[str, list[Any]]] = {}
         os.makedirs(root, exist_ok=True)
 
-    def write(self, name: str, data: bytes, iteration: int, known: Token | None) -> Token | None:
-        name = name_under(self.root, name)
-        with self._lock:
-            token = super().write(name, [ray.put(data)], iteration, known)
-            if token is not None:
-                with atomic_write(os.path.join(self.root, name)) as file:
-                    file.write(data)
-        return token
+    def write(self, name: str, data: bytes) -> None:
+        """Replace the weights under `name`."""
+        with atomic_write(os.path.join(self._root, name)) as file:
+            file.write(data)
+        self._kept[name] = new_token(), [ray.put(data)]
+
+    def read(self, name: str, known: str | None) -> tuple[str, list[Any]] | None:
+        """Return the newest weights under `name`, from their file if necessary; None if their token is `known`.
+
+        Raises:
+            FileNotFoundError: there are none yet.
+        """
+        if name not in self._kept:
+            with open_limited(os.path.join(self._root, name), WEIGHTS_BYTES) as file:
+                self._kept[name] = new_token(), [ray.put(file.read())]
+        kept = self._kept[name]
+        return None if kept[0] == known else kept
 
     def pid(self) -> int:
         """Return the id of this process."""
         return os.getpid()
-
-    def _find(self, name: str) -> tuple[Token, Any] | None:
-        """Return the weights under `name`, read from their file if necessary; those of a file count as the oldest."""
-        if name not in self._kept:
-            path = os.path.join(self.root, name_under(self.root, name))
-            with (
-                contextlib.suppress(FileNotFoundError),
-                opened_safely(path, "weights", WEIGHTS_BYTES) as (file, status),
-            ):
-                self._keep(name, [ray.put(file.read(status.st_size))], -1)
-        return super()._find(name)
 
 
 def weights_server_name(root: str) -> str:
@@ -85,10 +82,10 @@ class RayPolicyStore:
         self._trust_pickle = trust_pickle
         self._server = StoreActor(weights_server_name(self.root))
 
-    def write(self, name: str, state: dict[str, Any], known: Any = None) -> Any:
+    def write(self, name: str, state: dict[str, Any]) -> None:
         file = io.BytesIO()
         torch.save(state, file)
-        return self._server.ask("write", name_under(self.root, name), file.getvalue(), iteration_of(state), known)
+        self._server.ask("write", name_under(self.root, name), file.getvalue())
 
     def read(self, name: str, known: Any = None) -> PolicyVersion | None:
         found = self._server.ask("read", name_under(self.root, name), known)

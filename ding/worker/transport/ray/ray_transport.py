@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -141,9 +139,7 @@ class RayWorkerClient(WorkerClient):
         super().__init__(name, in_use)
         self._actor_name = actor_name(name, life)
         self._actor: Any = None
-        self._lock = threading.Lock()
-        self._answer: Answer | None = None  # to the current task
-        self._loss: str | None = None  # the reason, once the worker is lost
+        self._loss = Answer()  # the reason, once the worker is lost or dropped
         self._on_lost: Callable[[str], Any] | None = None
 
     def connect(self, timeout_s: float) -> None:
@@ -153,75 +149,63 @@ class RayWorkerClient(WorkerClient):
         except (ValueError, RayError) as e:
             raise WorkerLost(f"there is no actor {self._actor_name}: {e}") from e
         self._in_use.add(self)
-        self._note_heartbeat()
+        self._last_seen = monotonic()
         when_done(self._actor.watch.remote(), lambda _: self._lose("its actor has ended"), self._lose)
 
     def _lose(self, reason: object) -> None:
-        with self._lock:
-            is_first = self._loss is None
-            if is_first:
-                self._loss = str(reason)
-            answer, on_lost = self._answer, self._on_lost
-        if is_first:
-            if answer is not None:
-                _break(answer, reason)
-            if on_lost is not None:
-                self._report_loss(on_lost, str(reason))
+        self._loss.succeed(str(reason))
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:  # in a thread: it may wait for locks, and Ray waits for callbacks
+            reasons = (self._loss.result(),)
+            threading.Thread(target=on_lost, args=reasons, name=f"loss_of_{self.name}", daemon=True).start()
+
+    def _note_heartbeat(self, place: Any) -> None:
+        self._last_seen = monotonic()
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
-        name, answer = str(task.get("name")), Answer()
-        text = json.dumps(task)
+        name, text = str(task.get("name")), json.dumps(task)
         if self._actor is None:
             raise WorkerLost(f"worker {self.name} is not connected")
-        with self._lock:
-            self._answer, loss = answer, self._loss
-        if loss is not None:
-            raise WorkerLost(f"worker {self.name} is lost: {loss}")
-        when_done(self._actor.run.remote(text, timeout_s), answer.succeed, partial(_break, answer))
-        try:
-            reply = json.loads(self._wait_for(answer, timeout_s))
-        except FutureTimeout as e:
-            raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
-        except ConnectionError as e:
-            raise WorkerLost(f"worker {self.name} was lost during the task {name}: {e}") from e
+        if self._loss.done():
+            raise WorkerLost(f"worker {self.name} is lost: {self._loss.result()}")
+        answer: Future[str] = self._actor.run.remote(text, timeout_s).future()
+        self._wait_for(answer, name, timeout_s)
+        error = answer.exception()
+        if error is not None:
+            raise WorkerLost(f"worker {self.name} was lost during the task {name}: {error}") from error
+        self._last_seen = monotonic()
+        reply = json.loads(answer.result())
         if "failed" in reply:
             raise TaskFailed(self.name, name, reply["failed"])
         if "lost" in reply:
             raise WorkerLost(reply["lost"])
         return result_of(reply["result"])
 
-    def _wait_for(self, answer: Answer, timeout_s: float) -> str:
-        """Return the answer of the worker.
+    def _wait_for(self, answer: Future[str], name: str, timeout_s: float) -> None:
+        """Wait for the answer of the worker, which sends a heartbeat meanwhile.
 
         Raises:
-            FutureTimeout: there is none in time.
-            ConnectionError: the worker has ended, or sends no heartbeat.
+            WorkerLost: there is no answer in time, the worker has ended, or it sends no heartbeat.
         """
-        begin, deadline = monotonic(), monotonic() + timeout_s
+        begin = monotonic()
         while True:
-            with contextlib.suppress(FutureTimeout):
-                text = answer.result(max(0.0, min(_ASK_S, deadline - monotonic())))
-                self._note_heartbeat()
-                return text
-            if monotonic() >= deadline:
-                raise FutureTimeout
-            silence_s = monotonic() - max(begin, self._last_seen or begin)
+            wait([answer, self._loss], max(0.0, min(_ASK_S, begin + timeout_s - monotonic())), FIRST_COMPLETED)
+            if answer.done():
+                return
+            if self._loss.done():
+                raise WorkerLost(f"worker {self.name} was lost during the task {name}: {self._loss.result()}")
+            now = monotonic()
+            if now >= begin + timeout_s:
+                raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s")
+            silence_s = now - max(begin, self._last_seen or begin)
             if silence_s > _TOLERANCE_S:
-                raise ConnectionError(f"no sign of life for {silence_s:.0f} s")
-            when_done(self._actor.place.remote(), lambda _: self._note_heartbeat(), self._lose)
-
-    def _note_heartbeat(self) -> None:
-        self._last_seen = monotonic()
+                raise WorkerLost(f"worker {self.name} gave no sign of life for {silence_s:.0f} s in the task {name}")
+            when_done(self._actor.place.remote(), self._note_heartbeat, self._lose)
 
     def watch(self, on_lost: Callable[[str], Any]) -> None:
-        with self._lock:
-            self._on_lost, loss = on_lost, self._loss
-        if loss is not None:
-            self._report_loss(on_lost, loss)
-
-    def _report_loss(self, on_lost: Callable[[str], Any], reason: str) -> None:
-        # In a thread: the callback may wait for locks, and Ray waits for callbacks.
-        threading.Thread(target=on_lost, args=(reason,), name=f"loss_of_{self.name}", daemon=True).start()
+        self._on_lost = on_lost
+        if self._loss.done():
+            self._lose(self._loss.result())
 
     def drop(self, reason: str) -> None:
         self._in_use.discard(self)
@@ -245,10 +229,6 @@ def when_done(reference: Any, done: Callable[[Any], Any], failed: Callable[[obje
             failed(error)
 
     reference.future().add_done_callback(settle)
-
-
-def _break(answer: Answer, reason: object) -> None:
-    answer.fail(ConnectionError(str(reason)))
 
 
 class RayConnector(HttpConnector):

@@ -73,12 +73,6 @@ def test_the_tasks_of_a_worker_share_a_log(tmp_path, monkeypatch):
     assert (folder / "collector3_logger.txt").read_text().count("config: ") == 2
 
 
-def test_the_log_of_a_worker_that_is_named_by_its_address_is_a_plain_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Own(EasyDict())._create_collector({"collector_id": "10.0.0.2:22290", "collector_cfg": collector_cfg()}).close()
-    assert [path.name for path in tmp_path.rglob("*_logger.txt")] == ["10.0.0.2_22290_logger.txt"]
-
-
 @pytest.mark.parametrize("name", ["../collector0", "", 3])
 def test_a_name_that_leaves_the_folder_of_the_logs_is_refused(name):
     with pytest.raises(ValueError, match="file name"):

@@ -1,16 +1,12 @@
 """Collector tasks from their start to their end, over both kinds of transport."""
 
 import errno
-import os
-import pickle
 import threading
 
 import numpy as np
 import pytest
 
-from ding.utils.config_helper import ConfigError
 from ding.worker.collector import create_comm_collector
-from ding.worker.transport import stores
 from ding.worker.transport.chunk import from_text
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.parallel_fakes import (
@@ -19,7 +15,6 @@ from tests.worker.collector.parallel_fakes import (
     GATES,
     Gate,
     collector_cfg,
-    in_thread,
     join_threads,
     weights,
 )
@@ -64,18 +59,6 @@ def test_all_samples_come_whole_and_before_the_end(site):
     assert threads("collector_start", "update_policy") == []
 
 
-def test_the_reply_names_task_and_buffer(site):
-    site.write_weights()
-    _, driver = site.pair()
-    driver.start(lengths=(1,))
-    reply = driver.ask()
-    assert {key: reply[key] for key in ("task_id", "buffer_id", "error")} == {
-        "task_id": "task",
-        "buffer_id": "buffer",
-        "error": None,
-    }
-
-
 def test_an_evaluation_reports_its_returns(site):
     site.write_weights(3)
     _, driver = site.pair()
@@ -118,23 +101,6 @@ def test_new_weights_reach_a_collector_that_runs(site):
     model = worker._collector.policy.state_dict()["model"]
     assert model["weight"].tolist() == [2.0, 2.0]
     assert driver.close()["train_iter"] == 2
-
-
-def test_an_info_that_does_not_say_the_end_waits_for_samples(site):
-    site.write_weights()
-    gate = GATES["g"] = Gate()
-    worker, driver = site.pair(data_wait_s=1000)
-    driver.start(lengths=(1, 1, 2), n_sample=9, env={"wait_at": [2, 0, 2], "gate": "g"})
-    assert gate.reached.wait(DEADLINE_S)  # two episodes have ended by now
-    reply = in_thread(driver.ask)
-    gate.open()
-    reply = reply()
-    rows, infos = from_text(reply["samples"]), reply["infos"]
-    assert rows and infos
-    while len(infos) < 2:  # the last samples may come before their info
-        reply = driver.ask()
-        rows, infos = rows + from_text(reply["samples"]), infos + reply["infos"]
-    assert len(rows) == 4 and [info["cur_episode"] for info in infos] == [2, 3]
 
 
 def test_one_task_follows_another_and_nothing_is_mixed(site):
@@ -234,19 +200,6 @@ def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
     assert len(driver.all()[0]) == 1
 
 
-def test_samples_that_cannot_be_stored_fail_the_task(site, monkeypatch):
-    site.write_weights()
-    _, driver = site.pair()
-
-    def write(store, name, data):
-        raise PermissionError(13, "read-only file system", name)
-
-    monkeypatch.setattr(type(site.samples), "write", write)
-    driver.start(lengths=(1,))
-    result = driver.failure(driver.all)
-    assert result["exception"] == "PermissionError" and "read-only file system" in result["message"]
-
-
 def test_a_disk_that_is_full_for_a_moment_is_waited_for(site, monkeypatch):
     site.write_weights()
     _, driver = site.pair()
@@ -262,57 +215,12 @@ def test_a_disk_that_is_full_for_a_moment_is_waited_for(site, monkeypatch):
     assert len(driver.all()[0]) == 1 and errors == []
 
 
-def test_a_disk_that_stays_full_fails_the_task_and_the_next_one_may_go_well(site, monkeypatch):
-    monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.1)
-    site.write_weights()
-    _, driver = site.pair()
-
-    def full(store, name, data):
-        raise OSError(errno.ENOSPC, "No space left on device", name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(site.samples), "write", full)
-        driver.start(lengths=(1,))
-        result = driver.failure(driver.all)
-        assert result["exception"] == "StorageError" and "No space left on device" in result["message"]
-        driver.close()
-    driver.start("next", lengths=(1,))
-    assert len(driver.all()[0]) == 1
-
-
-@pytest.mark.parametrize("kind", ["flask_fs"])
-def test_damaged_weights_fail_the_task(site):
-    with open(os.path.join(site.policies.root, "policy"), "wb") as file:
-        file.write(b"no weights")
-    _, driver = site.pair()
-    driver.start(lengths=(1,))
-    assert driver.failure(driver.ask)["exception"] == pickle.UnpicklingError.__name__
-
-
-def test_weights_that_do_not_fit_fail_the_task(site):
-    site.policies.write("policy", {"model": {}})
-    _, driver = site.pair()
-    driver.start(lengths=(1,))
-    result = driver.failure(driver.ask)
-    assert result["exception"] == "KeyError" and "iter" in result["message"]
-
-
 def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
     site.write_weights()
     _, driver = site.pair(queue_size=1, data_timeout_s=0.01)
     driver.start(lengths=(9,), n_sample=1, flush_interval_s=0)
     join_threads("collector_start")
     assert "has taken nothing for 0.01 s, and 1 samples" in driver.failure(driver.ask)["message"]
-
-
-def test_no_config_key_of_a_task_is_warned_of(site, monkeypatch):
-    warned = []
-    monkeypatch.setattr("ding.utils.config_helper.one_time_warning", warned.append)
-    site.write_weights()
-    _, driver = site.pair()
-    driver.start(lengths=(1,))
-    driver.all()
-    assert warned == []
 
 
 def test_progress_and_silence_are_told_in_the_middle_of_an_episode(site):
@@ -332,15 +240,6 @@ def test_progress_and_silence_are_told_in_the_middle_of_an_episode(site):
     gate.open()
     driver.all()
     driver.close()
-
-
-def test_a_collector_that_ends_without_a_word_is_an_error(site):
-    site.write_weights()
-    _, driver = site.pair(data_wait_s=1000)
-    driver.start(lengths=(1,))
-    driver.all()
-    join_threads("collector_start")
-    assert driver.failure(driver.ask)["message"] == "the collector has ended, and all its reports were taken"
 
 
 # The end.
@@ -369,49 +268,6 @@ def test_a_task_whose_collector_waits_for_room_can_be_closed(site):
     assert threads("collector_start", "update_policy") == []
 
 
-def test_closing_the_worker_while_a_collector_is_built_ends_it_afterwards(site):
-    worker, driver = site.pair()
-    gate = Gate()
-    create = worker._create_collector
-
-    def slowly(task_info):
-        gate.arrive_and_wait()
-        return create(task_info)
-
-    worker._create_collector = slowly
-    starting = in_thread(driver.start)
-    assert gate.reached.wait(DEADLINE_S)
-    closing = in_thread(worker.close)
-    gate.open()
-    assert closing() is None
-    starting()
-    assert worker._collector is None and threads("collector_start") == []
-
-
-def test_an_error_in_closing_the_envs_fails_the_close_and_frees_the_worker(site):
-    site.write_weights()
-    _, driver = site.pair()
-    driver.start(lengths=(1,))
-    driver.all()
-
-    def close():
-        raise OSError("a window is stuck")
-
-    ENVS[-1].close = close
-    assert "a window is stuck" in driver.failure(driver.close)["message"]
-    assert driver.start(lengths=(1,))["message"]
-
-
-def test_a_report_that_fails_ends_the_collector_nevertheless(site):
-    site.write_weights()
-    worker, driver = site.pair()
-    driver.start(lengths=(1,))
-    driver.all()
-    worker._collector.get_finish_info = lambda: 1 / 0
-    assert driver.failure(driver.close)["exception"] == "ZeroDivisionError"
-    assert worker._collector is None and ENVS[-1].closed == 1
-
-
 # Direct use.
 
 
@@ -425,17 +281,3 @@ def test_the_methods_may_be_called_without_a_coordinator(site):
     assert worker.deal_with_collector_data() == {"data_id": "one", "policy_iter": 2}
     assert site.reader.sample({"data_id": "one"})["x"] == 1
     assert len(worker.collector_uid) > 20
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"queue_size": 0}, "queue_size = 0 is not allowed"),
-        ({"data_wait_s": "long"}, "data_wait_s = 'long' is not allowed"),
-        ({"port": -1}, "port = -1 is not allowed"),
-        ({"seed": -1}, "seed = -1 is not allowed"),
-    ],
-)
-def test_a_wrong_config_is_refused(site, changes, message):
-    with pytest.raises(ConfigError, match=message):
-        create_comm_collector(site.cfg(**changes))

@@ -58,13 +58,6 @@ def test_an_evaluation_reports_its_results(site):
     assert report["game_result"] == [["wins"], ["losses"]] and report["reward_mean"] == 9.5
 
 
-def test_weights_are_also_found_by_a_path_that_begins_with_the_folder(site):
-    _, driver = begin(site)
-    driver.start(lengths=(1, 1), paths=[f"{site.policies.root}/{path}" for path in ("left", "right")])
-    assert {tuple(row["policy_iter"]) for row in driver.all()[0]} == {(7, 3)}
-    driver.close()
-
-
 def test_new_weights_of_the_one_that_learns_are_taken_up_and_those_of_the_other_are_not(site):
     _, driver = begin(site, queue_size=1)  # so the collector waits for the coordinator at each step
     cfg = {"lengths": (10**6,), "n_sample": 1, "chunk_size": 1, "update_policy_second": 0.001}

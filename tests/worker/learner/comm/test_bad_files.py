@@ -1,8 +1,5 @@
 """Learner tasks some of whose samples cannot be read, over both kinds of transport."""
 
-import logging
-import threading
-
 import pytest
 
 from ding.worker.learner.comm import base_comm_learner
@@ -49,13 +46,6 @@ def test_a_batch_that_cannot_be_read_is_dropped_and_the_training_goes_on(site, g
     assert losses(driver.close()["infos"][-1]) == (1, 1)
 
 
-def test_without_bad_files_the_infos_say_nothing_of_them(site):
-    _, driver = site.pair()
-    driver.start()
-    infos, _ = drive(driver, site.batch(1, 2), count=1)
-    assert infos[0].keys() == {"learner_step", "priority_info", "learner_done"}
-
-
 def test_the_readable_samples_of_bad_batches_are_trained_together_and_their_priorities_told(site):
     _, driver = site.pair(read_timeout_s=0.0)
     driver.start(policy={"with_priority": True})
@@ -64,14 +54,6 @@ def test_the_readable_samples_of_bad_batches_are_trained_together_and_their_prio
     assert POLICIES[0].seen() == [[1, 2]]
     assert infos[0]["priority_info"]["replay_unique_id"] == ["env_uid_1_0", "env_uid_2_0"]
     assert losses(infos[0]) == (2, 1)
-
-
-def test_a_bad_file_is_logged_once(site, gone, caplog):
-    _, driver = site.pair(read_timeout_s=0.0)
-    driver.start()
-    with caplog.at_level(logging.WARNING):
-        drive(driver, gone, gone, site.batch(1, 2), count=1)
-    assert [record.name for record in caplog.records if "env_gone_1" in record.getMessage()] == ["learner_logger"]
 
 
 def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
@@ -86,13 +68,6 @@ def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
     reason = "no sample of 3 consecutive batches could be read (max_bad_batches); last error: "
     assert failure["message"].startswith(reason)
     assert "the samples 'env_gone_2' could not be read within 0 s" in failure["message"]
-
-
-def test_one_readable_sample_in_a_batch_shows_that_not_all_is_bad(site):
-    _, driver = site.pair(read_timeout_s=0.0, max_bad_batches=1)
-    driver.start()
-    drive(driver, *([entry("env_gone_1", 0), *site.batch(value)] for value in (1, 2, 3, 4)), count=2)
-    assert POLICIES[0].seen() == [[1, 2], [3, 4]]
 
 
 def test_a_coordinator_that_gives_one_batch_at_a_time_hears_of_a_dropped_one(site, gone):
@@ -115,30 +90,7 @@ def test_learners_that_train_together_do_not_pass_over_a_sample(site, monkeypatc
     driver.learn([*site.batch(1), entry("env_gone_1", 0)])
     failure = driver.coming_failure()
     assert failure["exception"] == "FileNotFoundError"
-    assert failure["message"].startswith("learners that train together cannot skip a sample: ")
-
-
-def test_several_threads_read_where_the_task_wants_it(site):
-    _, driver = site.pair(read_timeout_s=0.0)
-    driver.start(learner={"dataloader": {"num_workers": 2}})
-    (one,), (two,) = site.batch(1), site.batch(2)
-    drive(driver, [one, two], count=1)
-    assert POLICIES[0].seen() == [[1, 2]]
-    names = [thread.name for thread in threading.enumerate()]
-    assert "learner_reader_0" in names
-    driver.close()
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("learner_reader")] == []
-
-
-def test_close_ends_the_wait_for_a_file_and_nothing_is_called_bad(site, gone, caplog):
-    worker, driver = site.pair(read_timeout_s=1000)
-    driver.start()
-    driver.learn(gone)
-    waiting(worker._session.queue)
-    with caplog.at_level(logging.WARNING):
-        report = driver.close()
-    assert report["infos"] == [{"learner_step": 0, "priority_info": {}, "learner_done": True}]
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert failure["message"].startswith("learners that train together cannot skip a sample")
 
 
 # The queue.
@@ -157,11 +109,3 @@ def test_a_dropped_batch_is_neither_work_nor_waited_for_and_counts_as_loaded():
     assert queue.take() == ([], 1)
     queue.close()
     assert loading() is None and queue.is_closed
-
-
-def test_one_batch_that_is_dropped_has_no_info():
-    queue = LearnerQueue(2)
-    answer = in_thread(queue.learn, [{"data_id": "a"}], UNTIL_NOTIFIED_S)
-    queue.get()
-    queue.drop()
-    assert answer() is None

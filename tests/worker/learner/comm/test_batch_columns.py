@@ -13,7 +13,6 @@ from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
 from ding.worker.transport.chunk import encode_chunk, from_text, pick_sample, to_text
 from tests.worker.learner.comm.test_chunk_source import Shelf
 from tests.worker.learner.comm.workers import entry
-from tests.worker.transport.sites import DEADLINE_S
 
 
 def transitions(count, seed=0, **more):
@@ -126,27 +125,6 @@ def test_batches_stay_right_while_chunks_come_move_and_go(shelf, make_loader, bu
         assert_same(list(batch), one_by_one(shelf, rows))
 
 
-def test_all_chunks_of_a_batch_are_kept_until_it_is_built_and_the_newest_afterwards(shelf):
-    reader = ChunkReader(shelf, budget_bytes=0)
-    for name in "abc":
-        put(shelf, name, transitions(4))
-    loader = ChunkSource(reader, 0.0, threading.Event().wait)
-    assert loaded(loader, [entry(name, 0) for name in "abc"]).table is not None
-    assert shelf.asked == ["a", "b", "c"] and reader.size_bytes == len(shelf.chunks["c"])
-
-
-def test_a_reader_that_is_emptied_while_a_batch_is_built_reads_again(shelf, make_loader):
-    loader = make_loader()
-    for name in "ab":
-        put(shelf, name, transitions(2))
-    read = shelf.read
-    shelf.read = lambda name: (name == "b" and shelf.asked == ["a"] and loader._reader.clear(), read(name))[1]
-    rows = [entry("a", 1), entry("b", 0)]
-    batch = loaded(loader, rows)
-    assert shelf.asked == ["a", "b", "a"]
-    assert_same(list(batch), one_by_one(shelf, rows))
-
-
 @pytest.mark.parametrize(
     "odd",
     [
@@ -166,55 +144,11 @@ def test_a_chunk_unlike_the_others_is_read_sample_by_sample(shelf, make_loader, 
     assert caplog.text == ""
 
 
-def test_after_an_odd_first_chunk_is_gone_batches_come_in_columns(shelf, make_loader):
-    put(shelf, "odd", transitions(1, extra=1))
-    put(shelf, "c", transitions(4))
-    loader = make_loader(budget_bytes=0)
-    assert loaded(loader, [entry("odd", 0)]).table is not None
-    assert not isinstance(loaded(loader, [entry("c", 0)]), Samples)  # it does not fit beside the odd one
-    put(shelf, "d", transitions(4))
-    assert loaded(loader, [entry("d", 0)]).table is not None
-
-
 def test_a_part_of_a_trajectory_comes_as_a_list_of_dicts(shelf, make_loader):
     put(shelf, "c", transitions(6))
     rows = [entry("c", 0, unroll_split_begin=begin, unroll_len=3) for begin in (0, 2)]
     batch = loaded(make_loader(), rows)
     assert [[step["note"] for step in part] for part in batch] == [["0_0", "0_1", "0_2"], ["0_2", "0_3", "0_4"]]
-
-
-@pytest.mark.parametrize("index", [-1, 2, True, 1.0, None])
-def test_numbers_that_fit_no_sample_are_sorted_out_one_by_one(shelf, make_loader, index):
-    put(shelf, "c", transitions(2))
-    loader = make_loader()
-    batch, count = loader.load([entry("c", 0), entry("c", 0, data_index=index)])
-    if index is True:  # an int to Python
-        assert count == 2 and batch[1]["note"] == "0_1"
-    else:
-        assert (batch, count) == (None, 1) and loader.bad_files == {"c"}
-
-
-def test_several_threads_get_right_batches_from_one_reader(shelf):
-    reader, errors = ChunkReader(shelf, budget_bytes=2000), []
-    for number in range(12):
-        put(shelf, f"c{number}", transitions(40, number))
-    start = threading.Barrier(3)
-
-    def work(seed):
-        rng = np.random.default_rng(seed)
-        start.wait(DEADLINE_S)
-        for _ in range(60):
-            number, index = int(rng.integers(12)), int(rng.integers(40))
-            sample = reader.sample({"data_id": f"c{number}", "compressor": "lz4", "data_index": index})
-            if sample["note"] != f"{number}_{index}":
-                errors.append((number, index, sample))
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    assert errors == [] and not any(thread.is_alive() for thread in threads)
 
 
 def calls_of_loading(loader, rows):

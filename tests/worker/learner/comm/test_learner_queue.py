@@ -95,31 +95,6 @@ def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(monkeypatch):
     assert queue.wait_for_capacity(0) == 64
 
 
-def test_a_wait_for_data_does_not_make_a_learner_slow(monkeypatch):
-    clock, queue = Clock(monkeypatch), LearnerQueue(64, ahead_s=0.1)
-    queue.put([A])
-    queue.get()
-    clock.now_s += 0.0125
-    batch = in_thread(queue.get)
-    waiting(queue)
-    clock.now_s += 60.0
-    queue.put([B])
-    assert batch() == B
-    assert queue.wait_for_capacity(0) == 8
-
-
-def test_batches_that_were_wanted_are_taken_though_the_learner_has_become_slow(monkeypatch):
-    clock, queue = Clock(monkeypatch), LearnerQueue(8, ahead_s=0.1)
-    queue.put([A])
-    queue.get()
-    assert queue.wait_for_capacity(0) == 8
-    clock.now_s += 60.0
-    queue.put([B])
-    queue.get()
-    queue.put([A] * 7)
-    assert queue.wait_for_capacity(0) == 0
-
-
 def test_more_batches_than_there_is_room_for_are_refused():
     queue = LearnerQueue(2)
     queue.put([A])
@@ -141,13 +116,6 @@ def test_the_last_info_ends_the_demand_and_is_told_at_once():
         queue.wait_for_capacity(0)
 
 
-def test_a_learner_that_is_done_wants_nothing_more_though_its_thread_has_not_ended():
-    queue = LearnerQueue(2)
-    queue.report({"learner_done": True})
-    queue.take()
-    assert queue.wait_for_capacity(0) == 0
-
-
 def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
     queue = LearnerQueue(2)
     answer = in_thread(queue.learn, A, UNTIL_NOTIFIED_S)
@@ -161,33 +129,13 @@ def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
     assert answer() == {"n": 3}
 
 
-def test_one_batch_that_crosses_with_the_last_info_gets_it():
-    queue = LearnerQueue(1)
-    queue.report({"learner_done": True})
-    queue.wait_for_want(0)
-    assert queue.learn(A, 0) == {"learner_done": True}
-
-
-def test_want_is_waited_for_until_every_batch_is_being_loaded():
-    queue = LearnerQueue(2)
-    queue.put([A])
-    want = in_thread(queue.wait_for_want, UNTIL_NOTIFIED_S)
-    waiting(queue)
-    queue.get()
-    assert want() is None
-
-
-@pytest.mark.parametrize(("wait", "text"), [("wait_for_want", "wanted no data"), ("learn", "reported nothing")])
-def test_waits_for_one_have_a_deadline(wait, text):
-    queue = LearnerQueue(2)
-    queue.put([A])
-    with failed_with("TimeoutError", text):
-        queue.learn(B, 0) if wait == "learn" else queue.wait_for_want(0)
+def test_the_wait_for_the_info_of_one_batch_has_a_deadline():
+    with failed_with("TimeoutError", "reported nothing"):
+        LearnerQueue(2).learn(B, 0)
 
 
 WAITS = {
     "room": lambda queue: queue.wait_for_capacity(DEADLINE_S),
-    "want": lambda queue: queue.wait_for_want(DEADLINE_S),
     "learn": lambda queue: queue.learn(B, DEADLINE_S),
 }
 
@@ -234,15 +182,6 @@ def test_work_is_a_batch_that_the_learner_has_not_begun():
     waiting(queue)
     queue.close()
     assert work() is True and queue.wait_closed(0)
-
-
-def test_infos_and_counts_are_left_over_when_a_learner_has_failed():
-    queue = LearnerQueue(2)
-    queue.report({"n": 1})
-    queue.fail(KeyError("lost"))
-    with failed_with("KeyError", "lost"):
-        queue.take()
-    assert queue.rest() == ([{"n": 1}], 0) and queue.rest() == ([], 0)
 
 
 def test_a_queue_needs_room():

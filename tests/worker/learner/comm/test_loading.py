@@ -13,10 +13,6 @@ from ding.worker.transport.chunk import encode_chunk
 never = threading.Event().wait
 
 
-def test_what_is_there_is_read_at_once():
-    assert read_patiently(lambda: 7, "x", 0, wait=None) == 7
-
-
 @pytest.mark.parametrize("kind", [FileNotFoundError, ValueError])
 def test_what_is_late_is_read_when_it_is_there(kind):
     answers = [kind("not yet"), kind("not yet"), 7]
@@ -32,47 +28,6 @@ def test_what_is_late_is_read_when_it_is_there(kind):
     assert waits == [0.01, 0.02]
 
 
-def test_the_time_may_have_begun_before(monkeypatch):
-    monkeypatch.setattr("ding.worker.learner.comm.chunk_source.monotonic", lambda: 100.0)
-    waits = []
-
-    def read():
-        raise FileNotFoundError("nothing here")
-
-    for since in (90.0, 94.0):
-        with pytest.raises(FileNotFoundError, match="within 5 s"):
-            read_patiently(read, "x", 5, lambda wait_s: waits.append(wait_s) or True, since)
-    assert waits == []
-    with pytest.raises(FileNotFoundError):
-        read_patiently(read, "x", 5, lambda wait_s: waits.append(wait_s) or True, 96.0)
-    assert waits == [0.01]
-
-
-@pytest.mark.parametrize("kind", [FileNotFoundError, ValueError])
-def test_what_does_not_come_is_named_in_the_error(kind):
-    def read():
-        raise kind("nothing here")
-
-    with pytest.raises(kind, match=r"the samples 'env_1' could not be read within 0\.05 s: nothing here"):
-        read_patiently(read, "'env_1'", 0.05, never)
-
-
-def test_the_wait_for_what_is_late_can_be_cut_short():
-    def read():
-        raise FileNotFoundError("nothing here")
-
-    with pytest.raises(FileNotFoundError, match="nothing here"):
-        read_patiently(read, "x", 1000, lambda wait_s: True)
-
-
-def test_another_error_is_not_waited_for():
-    def read():
-        raise PermissionError("not yours")
-
-    with pytest.raises(PermissionError, match="not yours"):
-        read_patiently(read, "x", 1000, wait=None)
-
-
 def write(path, samples, compressor):
     path.write_bytes(encode_chunk(samples, compressor))
     return str(path)
@@ -84,11 +39,6 @@ def test_load_data_fn_reads_one_sample_and_adds_the_metadata(tmp_path, compresso
     decompressor = None if compressor == "none" else get_data_decompressor(compressor)
     sample = FlaskFileSystemLearner.load_data_fn(path, {"data_index": 1, "IS": 0.5}, decompressor)
     assert sample == {"obs": torch.tensor(2.0), "data_index": 1, "IS": 0.5}
-
-
-def test_load_data_fn_takes_the_decompressor_that_does_nothing(tmp_path):
-    path = write(tmp_path / "chunk", [{"obs": 1}], "none")
-    assert FlaskFileSystemLearner.load_data_fn(path, {}, get_data_decompressor("none")) == {"obs": 1}
 
 
 def test_load_data_fn_reads_a_part_of_a_trajectory(tmp_path):
@@ -104,10 +54,3 @@ def test_load_data_fn_gives_up_on_a_file_that_does_not_come(tmp_path, monkeypatc
     with pytest.raises(FileNotFoundError, match="nowhere"):
         FlaskFileSystemLearner.load_data_fn(str(tmp_path / "nowhere"), {}, None)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_load_data_fn_gives_up_on_a_sample_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(flask_fs_learner, "READ_TIMEOUT_S", 0.02)
-    path = write(tmp_path / "chunk", [{"obs": 1}], "none")
-    with pytest.raises(ValueError, match="it has no sample 4"):
-        FlaskFileSystemLearner.load_data_fn(path, {"data_index": 4}, None)

@@ -41,14 +41,6 @@ def test_weights_are_sent_with_the_number_of_the_iteration(learner):
     assert learner.sent == [{"model": {"w": 1.5}, "iter": 0}, {"model": {"w": 1.5}, "iter": 1}]
 
 
-def test_what_collectors_need_of_a_policy_besides_its_weights_is_sent_along(learner):
-    needed = {"value_norm": {"mean": 2.0}, "log_alpha": 0.5}
-    learner.policy.state = {"model": {"w": 1.5}, "optimizer": {}, **needed}
-    learner.register_hook(after_iter())
-    learner.train([{}, {}])
-    assert learner.sent == [{"model": {"w": 1.5}, "iter": 0, **needed}]
-
-
 def test_statistics_of_the_collectors_are_sent_along(learner):
     learner.ckpt_extra = {"task_id": "t", "normalization": {"obs": {"size": 3.0}}}
     learner.register_hook(after_iter())
@@ -103,19 +95,6 @@ def test_before_and_after_a_run_weights_are_always_sent(learner, clock):
     for position in ("before_run", "after_run", "after_run"):
         learner.call_hook(position)
     assert sent(learner) == [3, 3, 3]
-
-
-def test_weights_that_were_put_off_can_be_sent_at_once(learner, clock):
-    hook = after_iter(send_policy_interval_s=1.0)
-    learner.register_hook(hook)
-    learner.train([{}, {}])
-    assert not hook.is_due
-    hook.flush(learner)
-    clock[0] = 0.25
-    learner.train([{}, {}])
-    assert hook.is_due and hook.delay_s == 0.75 and sent(learner) == [0]
-    hook.flush(learner)
-    assert not hook.is_due and hook.delay_s == 1.0 and sent(learner) == [0, 2]
 
 
 def test_only_the_first_rank_sends_weights():

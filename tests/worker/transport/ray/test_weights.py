@@ -81,15 +81,15 @@ def test_weights_outlive_their_writer(store, name):
 
 
 @pytest.mark.slow
-def test_a_server_that_was_killed_has_the_weights_again_and_readers_never_go_back(tmp_path, name):
+def test_a_server_that_was_killed_has_the_weights_again(tmp_path, name):
     server = start_weights_server(str(tmp_path / "policy"), {})
     store = RayPolicyStore(str(tmp_path / "policy"))
-    token = store.write(name, state(5, 5.0))
+    store.write(name, state(5, 5.0))
     os.kill(ray.get(server.pid.remote(), timeout=PATIENCE_S), signal.SIGKILL)
-    assert store.read(name, token) is None  # it comes back with what lay in the file, which is no news
-    assert torch.equal(store.read(name).state["model"]["w"], torch.full((3,), 5.0))
-    newer = store.write(name, state(6), token)
-    assert newer is not None and store.read(name, token).state["iter"] == 6
+    version = store.read(name)
+    assert torch.equal(version.state["model"]["w"], torch.full((3,), 5.0))
+    store.write(name, state(6))
+    assert store.read(name, version.token).state["iter"] == 6
 
 
 def test_without_a_server_the_store_says_so(tmp_path, name):
