@@ -44,9 +44,6 @@ class Worker:
     def do_exit(self, task):
         raise SystemExit(3)
 
-    def do_lose(self, task):
-        raise WorkerLost("another rank has gone")
-
     def do_die(self, task):
         os._exit(3)
 
