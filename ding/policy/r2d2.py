@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from ding.model.common.encoder import mask_like
 from ding.model.wrapper.model_wrappers import mask_logits
-from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import bootstraps
-from ding.policy.sequence_policy import collate_sequences
+from ding.policy.sequence_policy import SequencePolicy
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import append_null_steps, get_nstep_return_data, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
@@ -26,14 +25,12 @@ from ding.utils.data.samples import END_FLAGS, Items, items_at, last_rows, repla
 from ding.utils.default_helper import one_time_warning
 from ding.utils.registry_factory import POLICY_REGISTRY
 
-_LEARN_KEYS = ("obs", "action", "reward", "done", "value_gamma", "null", "weight", *END_FLAGS)
-_WEIGHT_KEYS = ("IS", "priority_IS")
 # Weight of the maximum error in the priority of a sequence; the rest is the mean's.
 _MAX_SHARE = 0.9
 
 
 @POLICY_REGISTRY.register("r2d2")
-class R2D2Policy(BatchPolicy):
+class R2D2Policy(SequencePolicy):
     """R2D2 (https://openreview.net/forum?id=r1lyTjAqYX): double DQN over sequences of a recurrent network.
 
     A sample is a sequence of `burnin_step + learn_unroll_len` steps of an episode. The network starts in the state
@@ -91,9 +88,9 @@ class R2D2Policy(BatchPolicy):
                 10000, doc="Capacity of the replay buffer, in sequences."
             ),
         },
-        BatchPolicy.settings,
+        SequencePolicy.settings,
     )
-    learns_from_sequences: ClassVar[bool] = True
+    _learn_keys = ("obs", "action", "reward", "done", "value_gamma", "null", "weight", *END_FLAGS)
     _output_keys: Sequence[str] = ("action", "prev_state")
     _records_next_obs: ClassVar[bool] = False
     has_discrete_actions: ClassVar[bool | None] = True
@@ -120,7 +117,6 @@ class R2D2Policy(BatchPolicy):
     def _init_learn(self) -> None:
         learn = self._cfg.learn
         self._init_importance_weights()
-        self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ())
         self._optimizer = Adam(self._model.parameters(), lr=learn.learning_rate)
         self._init_target(learn.target_update_freq, learn.target_update_theta)
         self._learn_model = self._wrapped("argmax_sample")
@@ -137,11 +133,6 @@ class R2D2Policy(BatchPolicy):
             "q_s_a-mean_t0": _legal_mean(q[0], batch["obs"], self._burnin_step),
         }
         return Learned(values, priority)
-
-    def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return the sequences as tensors [L, B, ...], see `collate_sequences`; `prev_state` is B states."""
-        batch = collate_sequences(data, self._learn_keys)
-        return self._on_model(batch)
 
     def _td_error(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return loss, priority [B], q [T, B, N], q of the actions [T, B], and the bootstrap values [T, B].

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import StochasticPolicy
+from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import check_not_empty, importance_weight
 from ding.policy.settings import COMPATIBLE, positive
 from ding.policy.training_step import Learned
@@ -31,9 +32,6 @@ from ding.utils.data.collate_fn import collate_steps
 from ding.utils.data.nested import leaves, map_leaves
 from ding.utils.data.samples import END_FLAGS, Items, node_items, table_of
 from ding.utils.registry_factory import POLICY_REGISTRY
-
-_LEARN_KEYS = ("obs", "next_obs", "action", "logit", "reward", "done", "null", "weight", *END_FLAGS)
-_WEIGHT_KEYS = ("IS", "priority_IS")
 
 
 def collate_sequences(data: Sequence[dict[str, Any]], keys: Collection[str]) -> dict[str, Any]:
@@ -146,7 +144,18 @@ def forward_steps(forward: Callable[..., Any], observations: Any, **kwargs: Any)
     return map_leaves(lambda tensor: tensor.view(*shape, *tensor.shape[1:]), output)
 
 
-class SequenceActorPolicy(StochasticPolicy):
+class SequencePolicy(BatchPolicy):
+    """Base of policies that learn from sequences of steps; `_learn_keys` are what is collated of them."""
+
+    learns_from_sequences: ClassVar[bool] = True
+
+    def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Collate B samples as tensors [L, B, ...]; see `collate_sequences`."""
+        weights = ("IS", "priority_IS") if self._priority_IS_weight else ()
+        return self._on_model(collate_sequences(data, (*self._learn_keys, *weights)))
+
+
+class SequenceActorPolicy(SequencePolicy, StochasticPolicy):
     """Base of policies that act by the `logit` of `compute_actor`, and learn from sequences of `_unroll_len` steps."""
 
     settings: ClassVar[Settings] = Settings(
@@ -169,23 +178,10 @@ class SequenceActorPolicy(StochasticPolicy):
         },
         StochasticPolicy.settings,
     )
-    learns_from_sequences: ClassVar[bool] = True
+    _learn_keys = ("obs", "next_obs", "action", "logit", "reward", "done", "null", "weight", *END_FLAGS)
     _collect_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _output_keys: Sequence[str] = ("logit", "action")
-
-    # --- learn ---
-
-    def _init_learn(self) -> None:
-        self._init_importance_weights()
-        self._learn_keys = _LEARN_KEYS + (_WEIGHT_KEYS if self._priority_IS_weight else ())
-
-    def _prepare(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Collate B samples as tensors [L, B, ...]; see `collate_sequences`."""
-        batch = collate_sequences(data, self._learn_keys)
-        return self._on_model(batch)
-
-    # --- collect ---
 
     @accepts_pieces
     def _get_train_sample(self, transitions: Items) -> Any:
@@ -243,7 +239,7 @@ class IMPALAPolicy(SequenceActorPolicy):
     # --- learn ---
 
     def _init_learn(self) -> None:
-        super()._init_learn()
+        self._init_importance_weights()
         learn = self._cfg.learn
         self._optimizer = _OPTIMIZERS[learn.optim](
             self._model.parameters(),
@@ -349,7 +345,7 @@ class ACERPolicy(SequenceActorPolicy):
     # --- learn ---
 
     def _init_learn(self) -> None:
-        super()._init_learn()
+        self._init_importance_weights()
         learn = self._cfg.learn
         model: Any = self._model
         kind, limit = learn.grad_clip_type, learn.clip_value
