@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 
 import gymnasium
 import numpy as np
@@ -252,6 +253,17 @@ def test_a_reset_that_takes_too_long_is_tried_again():
     pool.manager.launch()
     assert len(pool.envs[0].params) == 2
     assert pool.manager.ready_obs_id == [0, 1]
+
+
+def test_timeouts_do_not_disturb_calls_that_are_in_time_or_in_a_thread():
+    manager = Pool({"length": 1}, step_timeout=60, reset_timeout=60.5).manager
+    manager.launch()
+    done = []
+    thread = threading.Thread(target=lambda: done.append(act(manager)[0].done))
+    thread.start()
+    thread.join(10)
+    assert done == [True]
+    assert act(manager)[0].done
 
 
 # -- seeds

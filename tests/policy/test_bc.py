@@ -133,6 +133,11 @@ def test_the_learning_rate_warms_up_and_decays_by_epochs():
     assert rates == pytest.approx([0.1, 0.1, 0.5, 0.5, 0.05, 0.05, 0.005])
 
 
+@pytest.mark.parametrize(("name", "kind"), [("SGD", "SGD"), ("Adam", "Adam"), ("AdamW", "AdamW")])
+def test_the_optimizer_is_the_one_that_is_named(name, kind):
+    assert type(make_policy("learn", learn__optimizer=name)._optimizer).__name__ == kind
+
+
 # --- collect and eval ---
 
 

@@ -79,6 +79,16 @@ def test_priorities_are_calculated_without_learning():
     assert model_of(policy).training
 
 
+def test_calculating_priorities_may_count_for_the_target():
+    policy = make_policy("learn", learn__target_update_freq=2)
+    policy.learn_mode.forward(make_batch(8))
+    target_before = target_of(policy).state_dict()
+    policy.calculate_priority(make_batch(8), update_target_model=True)
+    model = model_of(policy).state_dict()
+    assert any(not torch.equal(target_before[key], model[key]) for key in model)
+    assert is_target_equal(policy)
+
+
 def is_target_equal(policy):
     model = model_of(policy).state_dict()
     return all(torch.equal(value, model[key]) for key, value in target_of(policy).state_dict().items())

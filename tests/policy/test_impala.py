@@ -134,6 +134,21 @@ def test_how_an_episode_ended_decides_about_the_value_after_it():
     assert loss({"done": True, "truncated": True}) == loss({}) != loss({"done": True})
 
 
+def test_importance_weights_scale_the_losses_of_their_sequence():
+    data = make_sequences(make_policy("learn"), 2)
+
+    def learn(weights, **settings):
+        policy = make_policy("learn", priority=True, **settings)
+        return policy.learn_mode.forward([{**s, "IS": w} for s, w in zip(data, weights, strict=True)])
+
+    plain, weighted = learn([0.5, 0.0]), learn([0.5, 0.0], priority_IS_weight=True)
+    alone = make_policy("learn", priority=True).learn_mode.forward(data[:1])
+    assert weighted["value_loss"] == pytest.approx(alone["value_loss"] * 0.5 / 2, rel=1e-5)
+    assert weighted["priority"] == plain["priority"] and weighted["value_loss"] != pytest.approx(plain["value_loss"])
+    assert len(plain["priority"]) == 2 and plain["priority"][0] == pytest.approx(alone["priority"][0])
+    assert all(type(priority) is float and priority > 0 for priority in plain["priority"])
+
+
 # --- collect and eval ---
 
 

@@ -101,6 +101,13 @@ def test_a_list_of_spaces_has_an_action_and_logits_per_agent():
     assert out["logit"].shape == out["action"].shape == (2, 3)
 
 
+def test_agents_with_a_mask_take_allowed_actions():
+    mask = np.array([[0, 1, 0], [0, 0, 1]])
+    out = act([spaces.Discrete(3)] * 2, {0: {"global_state": np.zeros(2), "action_mask": mask}})[0]
+    assert out["action"].tolist() == [1, 2]
+    assert out["logit"].argmax(-1).tolist() == [1, 2]
+
+
 def test_a_given_forward_acts():
     policy = PolicyFactory.get_random_policy(COLLECT_MODE, forward_fn=lambda data: {k: {"action": 1} for k in data})
     assert policy.forward({5: None}) == {5: {"action": 1}}

@@ -221,6 +221,17 @@ def test_sequences_start_in_their_stored_state_or_in_zeros():
     assert losses_of(make_policy("learn", learn__zero_start_state=True), data) == of_zeros
 
 
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_observations_of_one_entry_are_no_numbers(as_columns):
+    policy = make_policy("learn", model__obs_shape=1, priority_IS_weight=False)
+    episode = [{**step, "obs": step["obs"][:1]} for step in make_episode(7)]
+    samples = policy._get_train_sample(Samples(Table.of(episode)) if as_columns else episode)
+    shapes = set()
+    model_of(policy).register_forward_pre_hook(lambda model, args: shapes.add(args[0]["obs"].shape))
+    assert len(policy.learn_mode.forward(samples)["priority"]) == 1
+    assert shapes == {(2, 1, 1), (5, 1, 1)}  # the burn-in and what is learned
+
+
 def test_illegal_actions_are_not_bootstrapped_from():
     torch.manual_seed(0)
     model = DRQN(3, 2, encoder_hidden_size_list=[8, 6])

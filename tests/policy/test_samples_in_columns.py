@@ -79,3 +79,12 @@ def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(end):
     results = [make_policy().learn_mode.forward(samples) for samples in (made, expected)]
     assert results[0] == results[1]
     assert_equal(list(made), expected)
+
+
+def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():
+    stored = [Table.of([{"obs": torch.full((2,), float(start + i))} for i in range(4)]) for start in (0, 10)]
+    index = np.arange(3)
+    obs, next_obs = stored[0].columns["obs"].take(index), stored[1].columns["obs"].take(index + 1)
+    samples = Samples(Table.of(make_batch(3)).with_columns(obs=obs, next_obs=next_obs))
+    data = OnPolicyData(samples, ignore_done=False, with_next=True)
+    assert data.observations[:, 0].tolist() == [0, 1, 2, 11, 12, 13]

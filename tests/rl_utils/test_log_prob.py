@@ -64,6 +64,13 @@ def test_gaussian_terms_are_those_of_the_distribution(form):
     assert_all_close(gradients(ours, mu, sigma), gradients(theirs, mu, sigma))
 
 
+def test_an_action_of_one_dimension_may_lack_its_axis():
+    torch.manual_seed(0)
+    logit = {"mu": torch.randn(4, 1), "sigma": torch.ones(4, 1)}
+    action = torch.randn(4)
+    assert torch.equal(gaussian_terms(logit, action)[0], gaussian_terms(logit, action[:, None])[0])
+
+
 @pytest.mark.parametrize("form", [dict, tuple])
 def test_squashed_samples_have_the_density_of_the_transformed_distribution(form):
     torch.manual_seed(0)

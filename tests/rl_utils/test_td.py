@@ -117,6 +117,13 @@ def test_agents_have_an_axis_of_their_own(reward_shape, with_value_gamma):
     assert loss.item() == pytest.approx((error * weight[:, None]).mean().item())
 
 
+def test_a_list_of_discounts_has_one_per_sample():
+    reward, value = torch.ones(2, 2), torch.ones(2)
+    data = nstep_return_data(reward, value, torch.zeros(2))
+    result = nstep_return(data, [torch.tensor(0.5), torch.tensor(0.1)], 2, value_gamma=torch.zeros(2))
+    assert result.tolist() == pytest.approx([1.75, 1.11])
+
+
 def test_rescaled_error_compares_in_the_transformed_space():
     data = make_q_data(4, 3, 2, 5)
     _, error = q_nstep_td_error_with_rescale(data, 0.9, 2)

@@ -205,6 +205,12 @@ def test_envs_are_told_seed_plus_id_or_their_own_once_at_their_next_reset(make):
     assert manager.told == [[(7,), {}], [(4, False), {}]]
 
 
+def test_seeds_that_are_not_for_these_envs_are_refused(make):
+    for seed, error in (([1], AssertionError), ({2: 1}, RuntimeError), (1.0, TypeError)):
+        with pytest.raises(error):
+            make({}, {}).seed(seed)
+
+
 def test_seeding_the_manager_seeds_random_actions_alike_in_all_managers(make):
     def draw(manager):
         manager.seed([3, 4])

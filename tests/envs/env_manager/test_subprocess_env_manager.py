@@ -6,6 +6,7 @@ import copy
 import gc
 import math
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -92,6 +93,11 @@ def test_default_configs():
 def test_a_config_is_checked_at_construction(cfg):
     with pytest.raises(ConfigError, match=next(iter(cfg))):
         AsyncSubprocessEnvManager([Make(0)], cfg)
+
+
+def test_a_reset_in_place_needs_auto_reset():
+    with pytest.raises(AssertionError, match="reset_inplace"):
+        sync({}, reset_inplace=True, auto_reset=False)
 
 
 # -- states and timesteps
@@ -360,3 +366,24 @@ def test_a_reset_discards_the_step_that_is_under_way(tmp_path):
         manager.reset({1: None})
         assert lists(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 1, 0]}
         assert manager.step({}) == {}
+
+
+def test_wait_returns_when_enough_are_ready_and_the_time_is_over():
+    from multiprocessing import Pipe
+
+    pipes = [Pipe() for _ in range(3)]
+    ends = [pipe[0] for pipe in pipes]
+    pipes[1][1].send(1)
+    assert AsyncSubprocessEnvManager.wait(ends, 1, 0.01) == ([ends[1]], [ends[0], ends[2]])
+    later = threading.Timer(0.1, pipes[0][1].send, [0])
+    later.start()
+    ready, rest = AsyncSubprocessEnvManager.wait(ends, 2, 0.01)
+    assert (set(ready), rest) == ({ends[0], ends[1]}, [ends[2]])
+    pipes[2][1].send(2)
+    assert set(AsyncSubprocessEnvManager.wait(ends, 1)[0]) == set(ends)
+    for wait_num in (0, 4):
+        with pytest.raises(AssertionError, match="3 connections"):
+            AsyncSubprocessEnvManager.wait(ends, wait_num, 0)
+    later.join()
+    for pipe in pipes:
+        pipe[0].close(), pipe[1].close()

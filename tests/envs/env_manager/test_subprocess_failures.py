@@ -118,6 +118,14 @@ def test_errors_of_close_surface_after_all_are_closed(error, tmp_path):
     manager.close()
 
 
+def test_a_failing_call_leaves_the_manager_open():
+    with sync({"deeds": {("render", 0): Raise(NotImplementedError("blind"))}}) as manager:
+        manager.launch()
+        with pytest.raises(NotImplementedError, match="env 0 failed in render"):
+            _ = manager.ready_imgs
+        assert manager.ready_imgs == {0: "rgb_array 0 0 0"}
+
+
 # -- resets and their retries
 
 

@@ -12,7 +12,7 @@ from ding.envs import (
     ObsPlusPrevActRewWrapper,
 )
 from ding.envs.env_wrappers import FlatObsWrapper
-from tests.envs.toys import FourValueToy, Toy
+from tests.envs.toys import FourValueToy, Toy, ToyBaseEnv
 
 
 @pytest.mark.differs(
@@ -60,6 +60,15 @@ def test_an_observation_comes_with_its_reward(make):
     assert timestep.obs["reward"].tolist() == np.ravel(timestep.reward).tolist()
     assert timestep.obs["obs"].shape == env.observation_space["obs"].shape
     assert env.observation_space["reward"] == env.reward_space
+
+
+def test_seeds_and_random_actions_are_those_of_the_base_env():
+    inner = ToyBaseEnv({})
+    env = AllinObsWrapper(inner)
+    env.seed(3)
+    env.seed(4, dynamic_seed=False)
+    assert inner.seeds == [(3, True), (4, False)]
+    assert env.random_action().tolist() == [1]
 
 
 class Grid(Toy):

@@ -69,6 +69,21 @@ def test_pixels_keep_their_places(cv2):
     assert obs.tolist() == [[0, 0, 9, 9]] * 2 + [[0, 0, 0, 0]] * 2
 
 
+def test_a_tuple_of_one_image_becomes_the_image(cv2):
+    space = spaces.Tuple([spaces.Box(0, 255, (20, 20, 3), np.uint8)])
+    env = WarpFrameWrapper(Toy(observation_space=space, observe=lambda e, s: (np.zeros((20, 20, 3), np.uint8),)))
+    assert env.observation_space == spaces.Box(0, 255, (84, 84), np.uint8)
+    assert env.reset().shape == (84, 84)
+
+
+def test_of_a_tuple_of_images_each_is_resized(cv2):
+    member = spaces.Box(0, 255, (20, 20, 3), np.uint8)
+    toy = Toy(observation_space=spaces.Tuple([member] * 2), observe=lambda e, s: (np.zeros((20, 20, 3), np.uint8),) * 2)
+    env = WarpFrameWrapper(toy)
+    assert env.observation_space == spaces.Tuple([spaces.Box(0, 255, (84, 84), np.uint8)] * 2)
+    assert [frame.shape for frame in env.reset()] == [(84, 84)] * 2
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
 def test_opencv_itself_resizes_what_the_stand_in_does(dtype):
     pytest.importorskip("cv2")
@@ -125,6 +140,15 @@ def test_a_tuple_of_images_becomes_one_array_of_them():
     assert env.observation_space == spaces.Box(0, 255, (2, 2, 4, 3), np.uint8)
     obs = env.reset()
     assert (obs.shape, obs[0].max(), obs[1].min()) == ((2, 2, 4, 3), 0, 1)
+
+
+def test_the_memory_of_a_game_has_the_form_of_an_image():
+    memory = np.arange(128, dtype=np.uint8)
+    toy = Toy(observation_space=spaces.Box(0, 255, (128,), np.uint8), observe=lambda e, s: memory)
+    env = RamWrapper(toy)
+    assert env.observation_space == spaces.Box(0, 255, (128, 1, 1), np.float32)
+    obs = env.reset()
+    assert (obs.dtype, obs.shape, obs[5, 0, 0]) == (np.float32, (128, 1, 1), 5.0)
 
 
 @pytest.mark.parametrize("render", [False, True])

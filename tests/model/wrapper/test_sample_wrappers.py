@@ -74,6 +74,23 @@ def test_a_mask_of_another_shape_is_refused():
         act("argmax_sample", {"logit": [LOGIT, LOGIT], "action_mask": [MASK]})
 
 
+@pytest.mark.parametrize("shape", [(2, 2, 3), (2, 6)])
+def test_one_array_has_the_masks_of_all_heads_of_each_env(shape):
+    output = act("argmax_sample", {"logit": [LOGIT, LOGIT], "action_mask": torch.tensor(TWO_HEADS).view(shape)})
+    assert [action.tolist() for action in output["action"]] == [[2, 0], [1, 2]]
+    assert [mask.tolist() for mask in output["action_mask"]] == [[[1, 0, 1], [1, 1, 0]], [[0, 1, 0], [0, 0, 1]]]
+
+
+@pytest.mark.parametrize("form", [lambda mask: mask, lambda mask: mask.flatten(1), lambda mask: mask.unbind(1)])
+def test_branches_take_the_masks_that_heads_take(form):
+    logit = torch.stack([LOGIT, LOGIT], 1)  # [B, branches, N]
+    output = act("argmax_sample", {"logit": logit, "action_mask": form(torch.tensor(TWO_HEADS))})
+    assert output["action"].tolist() == [[2, 1], [0, 2]]
+
+
+TWO_HEADS = [[[1, 0, 1], [0, 1, 0]], [[1, 1, 0], [0, 0, 1]]]  # by env, of whom there are as many as heads
+
+
 SAMPLERS = [
     ("eps_greedy_sample", {"eps": 0.0}),
     ("multinomial_sample", {}),

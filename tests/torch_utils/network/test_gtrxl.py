@@ -127,6 +127,16 @@ def test_the_result_has_the_memory_before_the_input_and_the_model_the_one_after(
     assert model(steps(1))["memory"] is after
 
 
+def test_samples_may_come_first_and_the_memory_may_be_left_out():
+    torch.manual_seed(0)
+    model = small()
+    expected = model(steps(5))["logit"]
+    model.reset_memory()
+    output = model(steps(5).transpose(0, 1), batch_first=True, return_mem=False)
+    assert list(output) == ["logit"]
+    assert torch.equal(output["logit"], expected.transpose(0, 1))
+
+
 def test_parameters_of_the_transformer_have_the_documented_names():
     state = small(layer_num=1, mlp_num=1).state_dict()
     gates = [f"{gate}.{name}" for gate in ("gate1", "gate2") for name in GRUGatingUnit(4).state_dict()]
