@@ -108,9 +108,3 @@ def test_ranks_end_when_the_process_that_started_them_is_killed():
     spawner.join()
     assert wait([rank], 30) == [rank]
     os.close(rank)
-
-
-def test_a_variable_that_holds_no_number_is_an_error(monkeypatch):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "two")
-    with pytest.raises(ValueError, match="LOCAL_WORLD_SIZE = 'two' is not a number"):
-        spawn_ranks([], command({}))
