@@ -23,11 +23,6 @@ EXAMPLES = {DQNAgent: ding.config.DQN, PPOF: ding.config.PPOF, TD3Agent: ding.co
 TASKS = [(DQNAgent, "CartPole-v1"), (PPOF, "CartPole-v1"), (PPOF, "Pendulum-v1"), (TD3Agent, "Pendulum-v1")]
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def small(kind, env_id):
     """The agent's own config with few envs and small amounts."""
     cfg = copy.deepcopy(EXAMPLES[kind].supported_env_cfg[env_id])

@@ -66,8 +66,7 @@ def config_pair():
     return main, create
 
 
-def test_dqn_trains_on_frames_with_a_model_and_a_policy_of_the_program(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_dqn_trains_on_frames_with_a_model_and_a_policy_of_the_program(tmp_path):
     policy = serial_pipeline(config_pair(), seed=0, max_train_iter=4)
     assert isinstance(policy, ClippedDQNPolicy) and policy._model.main[0].out_channels == 3
     assert policy.batches == 4

@@ -57,8 +57,7 @@ class Steps(BaseEnv):
 
 
 @pytest.fixture(autouse=True)
-def _registered(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _registered(monkeypatch):
     monkeypatch.setattr(ENV_REGISTRY, "derive", {"steps_of_a_kind": Steps}.get)
 
 

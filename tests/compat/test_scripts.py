@@ -52,8 +52,7 @@ def compiled():
 
 @pytest.mark.guarantees("interfaces")
 @pytest.mark.parametrize("manager", [BaseEnvManager, SyncSubprocessEnvManager])
-def test_a_script_with_its_own_loop_trains(manager, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_script_with_its_own_loop_trains(manager, monkeypatch):
     monkeypatch.setattr(Recorder, "paths", [])
     cfg = compiled()
     env_cfg = EasyDict(length=5)

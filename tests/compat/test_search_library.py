@@ -42,8 +42,7 @@ def config_pair(manager="base", **policy):
 
 
 @pytest.mark.guarantees("interfaces")
-def test_the_entry_of_a_library_trains_with_its_own_parts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_entry_of_a_library_trains_with_its_own_parts(tmp_path):
     policy, learner, collector, buffer = train_search(config_pair(), max_train_iter=6)
     assert learner.train_iter == 6
     assert collector.envstep == 2 * 4 * 6 == buffer.count()
@@ -54,8 +53,7 @@ def test_the_entry_of_a_library_trains_with_its_own_parts(tmp_path, monkeypatch)
     collector.close()
 
 
-def test_a_library_goes_on_from_its_own_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_library_goes_on_from_its_own_checkpoint():
     first = train_search(config_pair(), max_train_iter=3)
     state = {key: value.clone() for key, value in first[0].learn_mode.state_dict()["model"].items()}
     second = train_search(config_pair(), max_train_iter=0, model_path="search_seed0/ckpt/iteration_3.pth.tar")
@@ -63,8 +61,7 @@ def test_a_library_goes_on_from_its_own_checkpoint(tmp_path, monkeypatch):
     assert state.keys() == loaded.keys() and all(torch.equal(state[key], loaded[key]) for key in state)
 
 
-def test_a_library_trains_on_env_processes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_library_trains_on_env_processes():
     _, learner, collector, _ = train_search(config_pair("subprocess"), max_train_iter=3)
     assert (learner.train_iter, collector.envstep) == (3, 24)
     collector.close()

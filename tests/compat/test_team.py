@@ -30,9 +30,8 @@ def config_pair(policy_type, model, manager="base", **policy):
 
 
 @pytest.fixture
-def results(monkeypatch, tmp_path):
+def results(monkeypatch):
     """What the learner of a run in a folder of its own returned."""
-    monkeypatch.chdir(tmp_path)
     seen, train = [], BaseLearner.train
 
     def noting(self, *args, **kwargs):

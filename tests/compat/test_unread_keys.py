@@ -38,8 +38,7 @@ def carrying_unread_keys(config):
     return main, create
 
 
-def test_keys_that_nobody_reads_change_nothing_but_are_told_once(tmp_path, monkeypatch, caplog):
-    monkeypatch.chdir(tmp_path)
+def test_keys_that_nobody_reads_change_nothing_but_are_told_once(caplog):
     plain = serial_pipeline(pair(), seed=0, max_train_iter=3)._model.state_dict()
     caplog.clear()
     with caplog.at_level(logging.WARNING):
@@ -51,8 +50,7 @@ def test_keys_that_nobody_reads_change_nothing_but_are_told_once(tmp_path, monke
     assert all(path in line and hint in line for line, (path, hint) in zip(told, expected, strict=True))
 
 
-def test_the_entry_of_a_library_reads_keys_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_entry_of_a_library_reads_keys_of_its_own(tmp_path):
     main, create = search_pair(model_path=None, use_wandb=False, learn=dict(data_path="here"), eval_freq=2)
     _, learner, collector, _ = train_search((main, create), max_train_iter=3, model_path=main.policy.model_path)
     saved = sorted(path.name for path in (tmp_path / "search_seed0" / "ckpt").glob("iteration*"))

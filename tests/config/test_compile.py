@@ -172,6 +172,11 @@ def test_an_unknown_type_names_the_section_and_what_is_registered(name):
     assert "import_names" in str(e.value)
 
 
+def test_an_entry_without_type_is_an_assertion_error():
+    with pytest.raises(AssertionError, match="it must name a type, as in create_config.policy"):
+        compiled(create=create_cfg(policy={"import_names": FAKES}))
+
+
 def test_collector_and_buffer_default_to_sample_and_advanced():
     create = create_cfg()
     create.pop("collector")

@@ -45,6 +45,13 @@ def test_a_file_in_the_way_is_named():
         claim_experiment("x/y")
 
 
+def test_a_read_only_folder_is_refused(monkeypatch):
+    os.mkdir("x")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match="read-only"):
+        claim_experiment("x", renew=False)
+
+
 def test_other_ranks_take_the_name_of_rank_0(monkeypatch):
     def broadcast(answer, src):
         answer[0] = "from_rank_0"

@@ -293,12 +293,6 @@ CONFIGS = {
         env=dict(replay_path="cartpole_dqn_seed0/video"),
         replay_buffer=DEQUE,
     ),
-    "cartpole_dqn_ddp": cartpole(
-        "dqn_ddp",
-        "dqn",
-        dict(_value_policy(40, 5, 8, model=DUELING), multi_gpu=True, cuda=True),
-        env_manager=dict(type="subprocess"),
-    ),
     "cartpole_mdqn": cartpole(
         "mdqn",
         "mdqn",
@@ -416,12 +410,6 @@ CONFIGS = {
         ),
     ),
     "cartpole_r2d2": cartpole("r2d2", "r2d2", _recurrent(HIDDEN, 40, 0.995, 5, 2, 0.001), env=R2D2_EPISODES),
-    "cartpole_r2d2_residual": cartpole(
-        "r2d2_residual",
-        "r2d2",
-        _recurrent(dict(HIDDEN, res_link=True), 20, 0.997, 5, 10, 0.001, target_update_freq=500, value_rescale=True),
-        env=R2D2_EPISODES,
-    ),
     "cartpole_ppo": cartpole(
         "ppo",
         "ppo",
@@ -625,16 +613,6 @@ CONFIGS = {
             model=dict(STOCHASTIC, obs_shape=(3,), action_shape=(1,)),
         ),
     ),
-    "pendulum_dqn": pendulum(
-        "dqn",
-        "dqn",
-        dict(
-            _value_policy(1000, 10, 10, FREQ, model=dict(DUELING, obs_shape=3, action_shape=11)),
-            load_path="pendulum_dqn_seed0/ckpt/ckpt_best.pth.tar",
-        ),
-        env=dict(continuous=False, replay_path="pendulum_dqn_seed0/video"),
-        replay_buffer=DEQUE,
-    ),
     "pendulum_bdq": pendulum(
         "bdq",
         "bdq",
@@ -777,9 +755,6 @@ CONFIGS["pendulum_iql"] = pendulum(
     ),
     None,
 )
-PPO_DDP, PPO_DDP_CREATE = copy.deepcopy(CONFIGS["cartpole_ppo"])
-PPO_DDP.exp_name, PPO_DDP.policy.multi_gpu = "cartpole_ppo_ddp_seed0", True
-CONFIGS["cartpole_ppo_ddp"] = PPO_DDP, PPO_DDP_CREATE
 
 
 def configs(name):

@@ -46,11 +46,6 @@ def trained(policy, form, counts=(3, 3), **settings):
     return train(policy, (Panel, {"form": form, "counts": counts}), recipe=False, folder="panel", **few, **settings)
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
 @pytest.mark.parametrize(
     ("policy", "form", "settings"),

@@ -1,6 +1,5 @@
 import os
 import pickle
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -54,20 +53,6 @@ def test_a_state_dict_a_checkpoint_and_a_model_are_evaluated_alike(action, mean_
     assert eval((main, create), env_setting=setting()) == mean_return
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([1, 2], "ckpt.pth.tar holds a list, not the dict of a checkpoint"),
-        (torch.ones(2), "ckpt.pth.tar holds a Tensor, not the dict of a checkpoint"),
-        (always(1).state_dict(), "the state lacks model; it has encoder.init.weight, .*; the weights of a module are"),
-    ],
-)
-def test_what_is_no_checkpoint_is_not_evaluated(content, message):
-    torch.save(content, "ckpt.pth.tar")
-    with pytest.raises(ValueError, match=message):
-        eval(config(), env_setting=setting(), load_path="ckpt.pth.tar")
-
-
 @pytest.mark.differs(
     "logs into `./default_experiment` when it evaluates or collects demonstrations, and renames an experiment that "
     "exists",
@@ -106,14 +91,6 @@ def test_the_envs_of_an_evaluation_are_closed_and_record_where_they_are_told_to(
     main.env.replay_path = "own"
     eval((main, create), env_setting=setting(), model=always(1))
     assert folders[2:] == ["own", "own"]
-
-
-@pytest.mark.skipif(not (find_spec("moviepy") and find_spec("pygame")), reason="needs moviepy and pygame")
-def test_videos_are_in_the_replay_folder():
-    main, create = config()
-    main.env.env_id, create.env.type, main.policy.model.obs_shape = "CartPole-v1", "gymnasium", 4
-    eval((main, create), model=DQN(4, 2, [8]), replay_path="videos")
-    assert any(name.endswith(".mp4") for name in os.listdir("videos"))
 
 
 # --- demonstrations ---

@@ -9,9 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import click
-import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 
 import ding
@@ -20,7 +18,6 @@ from ding.entry.cli import MODES, cli
 from ding.entry.cli_commands import registrations
 from ding.entry.dist_config import read_dist_config
 from ding.utils import registry_factory
-from ding.utils.state_folder import StateFolder
 from tests.entry.dist_fakes import first_line, free_ports, write_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,44 +78,11 @@ def test_the_help_names_all_modes():
         assert f"[{'|'.join(MODES)}]" in run(option)
 
 
-def save_a_state(folder):
-    state = {"weights": torch.ones(100_000), "small": torch.ones(2), "rows": np.ones(9)}
-    about = {"time": 0.0, "last_return": None, "train_iter": 3, "env_step": 9, "reason": "end", "is_exact": True}
-    StateFolder(os.path.join(folder, "run_state")).write(state, {**about, "versions": {"torch": "2"}, "inexact": []})
-
-
-COMPLETION = {"_DING_COMPLETE": "bash_complete", "COMP_WORDS": "ding sta", "COMP_CWORD": "1"}
-
-
-@pytest.mark.parametrize(
-    ("args", "environment", "output"),
-    [
-        (["--help"], {}, "Commands:\n  train "),
-        (["list"], {}, "Available policy: "),
-        (["state", "exp"], {}, "Written with torch 2."),
-        ([], COMPLETION, "plain,state"),
-    ],
-    ids=["help", "list", "state", "completion"],
-)
-def test_what_trains_nothing_answers_without_torch(args, environment, output):
-    save_a_state("exp")
-    program = """
-import sys
-from ding.entry.cli import cli
-try:
-    cli(prog_name="ding")
-finally:
-    print("torch" in sys.modules)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *args],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert output in done.stdout
-    assert done.stdout.endswith("\nFalse\n"), done.stdout + done.stderr
+def test_it_answers_without_loading_what_training_needs():
+    program = "import sys; from ding.entry.cli import cli; print({'torch', 'numpy'} & {*sys.modules})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "set()\n"
 
 
 def test_registries_are_listed_with_files_and_lines():

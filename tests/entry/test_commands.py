@@ -1,11 +1,9 @@
 """The commands `ding train`, `eval`, `record`, `plot`, `list`, `show` and `check-env`, and what they are made of."""
 
 import copy
-import errno
 import json
 import math
 import os
-import pickle
 import re
 import shutil
 import sys
@@ -16,25 +14,20 @@ import pytest
 import torch
 from click.testing import CliRunner
 from easydict import EasyDict
-from gymnasium import spaces
 
 from ding import train
 from ding.config import read_config
 from ding.config.read import change
-from ding.entry import application_entry, cli_commands, curves, evaluate_run, load_policy, serial_pipeline
+from ding.entry import cli_commands, curves, evaluate_run, load_policy, serial_pipeline
 from ding.entry.checks import cuda_of
 from ding.entry.cli import cli
 from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
-from ding.entry.describe import _episode, origins
+from ding.entry.describe import origins
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import pipeline_of
 from ding.entry.training import Training
-from ding.envs.env import env_implementation_check as checks
-from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.example import cartpole_dqn
-from ding.model.template.q_learning import DRQN
 from ding.utils.config_helper import ConfigError
-from ding.utils.state_folder import plain_tree
 
 CONFIG = cartpole_dqn.__file__
 
@@ -69,22 +62,11 @@ def write_run(path, returns, seed=0, **settings):
 # Training.
 
 
-def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path):
     keys = ["batch_size=8", "n_sample=8", "lr_scheduler=linear", "run_state.every_iter=4", "run_state.keep=9"]
     settings = [f"--set={key}" for key in keys]
     ding(
-        "train",
-        "dqn",
-        "CartPole-v1",
-        "--env-steps",
-        64,
-        "--exp-name",
-        "run",
-        "--recipe",
-        "none",
-        "--seed",
-        3,
+        *["train", "dqn", "CartPole-v1", "--env-steps", "64", "--exp-name", "run", "--recipe", "none", "--seed", "3"],
         *settings,
     )
     whole = {path: (tmp_path / "run" / path).read_bytes() for path in ("eval.jsonl", "ckpt/ckpt_best.pth.tar")}
@@ -109,44 +91,28 @@ def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path, monkeypat
     assert RunFolder("moved").result()["env_step"] == 96
 
 
-def test_a_run_with_numpy_numbers_in_its_config_is_resumed_by_its_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    settings = {"learning_rate": np.float32(1e-3), "eval_episodes": np.int64(6), "batch_size": np.int64(8)}
-    train("dqn", "CartPole-v1", iterations=2, folder="run", recipe=False, **settings)
-    ding("train", "--resume", "run", "--train-iter", 4)
-    assert RunFolder("run").result()["train_iter"] == 4
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (["run"], "--resume run"),
         (["--resume", "run", "--set", "gamma=0.9"], "--set"),
-        (["--resume", "run", "--exp-name", "x"], "--exp-name"),
         (["--resume", "run"], "total_config.py"),
         (["--resume", "missing"], "folder of a run 'missing'"),
     ],
 )
-def test_what_a_folder_cannot_be_resumed_with_is_said(arguments, word, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_a_folder_cannot_be_resumed_with_is_said(arguments, word):
     os.mkdir("run")
     assert word in ding("train", *arguments, status=1 if word == "total_config.py" else 2)
 
 
-def test_a_run_with_an_env_of_its_script_is_not_resumed_by_its_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_with_an_env_of_its_script_is_not_resumed_by_its_folder():
     train("dqn", "CartPole-v1", iterations=1, recipe=False, folder="run", on_evaluation=lambda *_: None, n_sample=8)
     assert "on_evaluation" in ding("train", "--resume", "run", status=1)
 
 
-def test_a_folder_without_a_state_is_not_resumed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_without_a_state_is_not_resumed(tmp_path):
     write_run(tmp_path / "run", [])
     assert "no state" in ding("train", "--resume", "run", status=1)
-    (tmp_path / "run" / "run_state").mkdir()
-    (tmp_path / "run" / "run_state" / "state_000001.msgpack").write_bytes(b"damaged")
-    for arguments in (["train", "--resume", "run"], ["state", "run"]):
-        assert "state_000001.msgpack is damaged" in ding(*arguments, status=1)
 
 
 @pytest.mark.parametrize(
@@ -206,45 +172,28 @@ def test_the_pipeline_follows_from_the_config(example, pipeline):
     assert pipeline_of(path) == pipeline
 
 
-@pytest.mark.parametrize(
-    "setting", ["policy", "policy..x=1", "exp_name.x=1", "__class__.x=1", "policy.get=1", "seed=3"]
-)
+@pytest.mark.parametrize("setting", ["policy", "policy..x=1", "exp_name.x=1", "__class__.x=1"])
 def test_a_setting_that_is_none_is_refused(setting):
     assert f"--set {setting!r} is not allowed" in ding("train", CONFIG, "--set", setting, status=1)
 
 
-@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("null", None), ("'null'", "null")])
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("false", False), ("null", None), ("'null'", "null"), ("inf", math.inf)]
+)
 def test_a_setting_may_be_written_as_in_yaml(text, value):
     cfg = EasyDict(policy={})
     change(cfg, f"policy.cuda={text}")
-    assert cfg.policy.cuda is value or cfg.policy.cuda == value == "null"
+    assert cfg.policy.cuda == value and type(cfg.policy.cuda) is type(value)
 
 
 def test_a_file_without_create_config_is_one_line(tmp_path):
     path = tmp_path / "half.py"
     path.write_text("main_config = {}\n")
-    output = ding("train", str(path), status=1)
-    assert output == f"Error: {path} must define create_config; it defines main_config\n"
+    assert "must define create_config" in one_line("train", str(path))
 
 
-def test_a_setting_may_be_infinite():
-    cfg = EasyDict(env=dict(stop_value=195))
-    change(cfg, "env.stop_value=inf")
-    change(cfg, "env.least=-inf")
-    assert cfg == {"env": {"stop_value": math.inf, "least": -math.inf}}
-
-
-@pytest.mark.parametrize(
-    ("env_id", "message"),
-    [
-        ("NoSuchEnv-v1", "Environment `NoSuchEnv` doesn't exist."),
-        ("CartPole-v9", "Environment version `v9` for environment `CartPole` doesn't exist."),
-        ("no such env", "Malformed environment ID: no such env."),
-    ],
-)
-def test_training_in_an_unknown_env_ends_with_one_line(env_id, message):
-    output = ding("train", CONFIG, "--set", f"env.env_id={env_id}", status=1)
-    assert output.startswith(f"Error: {message}") and len(output.splitlines()) == 1
+def test_training_in_an_unknown_env_ends_with_one_line():
+    assert "NoSuchEnv" in one_line("train", CONFIG, "--set", "env.env_id=NoSuchEnv-v1")
     assert os.listdir() == []
 
 
@@ -256,14 +205,6 @@ def test_a_misspelt_key_is_one_line_and_with_traceback_an_exception():
     assert isinstance(result.exception, ConfigError)
 
 
-@pytest.mark.parametrize("words", [["train", CONFIG], ["-m", "serial", "-c", CONFIG], ["train", "dqn", "CartPole-v1"]])
-def test_an_exp_name_that_cannot_be_written_to_files_is_one_line(words):
-    limit = "--env-steps" if "dqn" in words else "--env-step"
-    line = one_line(*words, "--exp-name", "bad\udcff", limit, 100)
-    assert line.startswith(r"Error: exp_name = 'bad\udcff' is not allowed; it must be a folder name in UTF-8")
-    assert os.listdir() == []
-
-
 def test_a_missing_package_of_a_config_is_one_line(tmp_path):
     path = tmp_path / "absent_config.py"
     path.write_text(
@@ -271,31 +212,12 @@ def test_a_missing_package_of_a_config_is_one_line(tmp_path):
         "create_config = dict(env=dict(type='my_env', import_names=['my_absent.envs.my_env']),\n"
         "    env_manager=dict(type='base'), policy=dict(type='dqn'))\n"
     )
-    output = ding("train", str(path), status=1)
-    assert output.startswith("Error: create_config.env.import_names has 'my_absent.envs.my_env', which ")
-    assert len(output.splitlines()) == 1
+    assert "create_config.env.import_names has 'my_absent.envs.my_env'" in one_line("train", str(path))
 
 
-def test_a_full_disk_at_the_start_is_one_line(monkeypatch):
-    def fail(*args, **kwargs):
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_an_error_in_a_program_keeps_its_traceback(monkeypatch):
+    error = ValueError("the env is broken")
 
-    monkeypatch.setattr(os, "makedirs", fail)
-    output = ding("train", CONFIG, status=1)
-    assert output.startswith("Error: ") and len(output.splitlines()) == 1
-    assert "No space left on device; choose another exp_name or working directory" in output
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("the env is broken"),
-        RuntimeError("the env is broken"),
-        pickle.UnpicklingError("the env's file"),
-        PermissionError(errno.EACCES, "the env's file"),
-    ],
-)
-def test_an_error_in_a_program_keeps_its_traceback(monkeypatch, error):
     def fail(*args, **kwargs):
         raise error
 
@@ -317,13 +239,10 @@ class Stranger:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "holds a NoneType, not the dict of a checkpoint"),
-        (torch.zeros(3), "holds a Tensor, not the dict of a checkpoint"),
-        ({"optimizer": {}}, "the state lacks model; it has optimizer"),
-        ({"encoder.weight": torch.zeros(2)}, "the state lacks model; it has encoder.weight"),
-        ({"model": [1]}, "model is a list"),
-        ({"model": {}}, "The weights do not fit the network"),
-        ({"model": {}, "more": Stranger()}, "holds more than numbers, strings, containers, arrays and tensors"),
+        (torch.zeros(3), "not the dict of a checkpoint"),
+        ({"encoder.weight": torch.zeros(2)}, "lacks model"),
+        ({"model": {}}, "do not fit the network"),
+        ({"model": {}, "more": Stranger()}, "holds more than"),
     ],
 )
 def test_a_file_that_is_no_checkpoint_of_the_policy_is_one_line(exp, content, message):
@@ -333,35 +252,12 @@ def test_a_file_that_is_no_checkpoint_of_the_policy_is_one_line(exp, content, me
     assert not os.path.exists("was_run")
 
 
-def test_a_file_of_something_else_is_one_line(exp):
-    for content in (b"", b"text"):
-        with open("file.pt", "wb") as file:
-            file.write(content)
-        assert one_line("eval", exp, "--checkpoint", "file.pt").startswith("Error: file.pt ")
-
-
-def test_a_missing_package_for_videos_is_one_line(exp, monkeypatch):
-    monkeypatch.setitem(sys.modules, "moviepy", None)
-    assert "recording videos needs the package moviepy" in one_line("record", exp)
-
-
-def test_a_missing_kubectl_is_one_line(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert "kubectl, which sends the request" in one_line("-m", "dist", "--add", "learner", "-cdn", "c", "-ns", "n")
-
-
-@pytest.mark.parametrize(
-    ("content", "mode", "message"),
-    [("x" * 32, 0o644, "has mode 0644"), ("", 0o600, "holds no token"), (None, None, "No such file")],
-)
-def test_a_token_file_that_cannot_be_used_is_one_line(content, mode, message, tmp_path, monkeypatch):
+def test_a_token_file_that_cannot_be_used_is_one_line(tmp_path, monkeypatch):
     path = tmp_path / "token"
-    if content is not None:
-        path.write_text(content)
-        path.chmod(mode)
+    path.write_text("x" * 32)
+    path.chmod(0o644)
     monkeypatch.setenv("DING_TOKEN_FILE", str(path))
-    line = one_line("train", CONFIG.replace("cartpole_dqn", "cartpole_dqn_parallel"))
-    assert str(path) in line and message in line
+    assert str(path) in one_line("train", CONFIG.replace("cartpole_dqn", "cartpole_dqn_parallel"))
 
 
 # A folder of a training.
@@ -388,18 +284,6 @@ def test_an_evaluation_writes_nothing_to_the_folder_of_the_training(exp):
     assert sorted(exp.rglob("*")) == before
 
 
-def test_an_evaluation_in_the_folder_of_a_training_keeps_its_git_state(exp, tmp_path, monkeypatch):
-    shutil.copytree(exp, "run")
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "run" / "git_log.txt").write_text("the state of the training")
-    (tmp_path / "run" / "git_diff.txt").write_text("its changes")
-    monkeypatch.setattr("ding.config.save._git", lambda *args: b"a later state")
-    run = RunFolder("run")
-    application_entry.eval(run.configs(), load_path=run.checkpoint())
-    assert (tmp_path / "run" / "git_log.txt").read_text() == "the state of the training"
-    assert (tmp_path / "run" / "git_diff.txt").read_text() == "its changes"
-
-
 def test_eval_prints_a_table_of_the_episodes(exp):
     lines = ding("eval", exp, "-n", 3).splitlines()
     returns = evaluate_run(exp, n_episode=3).returns
@@ -422,14 +306,6 @@ def test_a_loaded_policy_acts_as_in_the_evaluations(exp):
     assert [total] == record.returns
 
 
-def test_a_loaded_policy_acts_on_an_env_of_gymnasium(exp):
-    policy, env = load_policy(exp), gymnasium.make("CartPole-v1")
-    obs, _ = env.reset(seed=0)
-    action = policy.predict(obs)
-    assert action.shape == (1,) and action[0] in (0, 1)
-    env.close()
-
-
 def test_checkpoints_are_found_by_name_iteration_and_path(exp):
     folder = RunFolder(exp)
     best = str(exp / "ckpt" / "ckpt_best.pth.tar")
@@ -447,12 +323,6 @@ def test_without_the_best_checkpoint_the_newest_is_taken(tmp_path):
         file.touch()
         os.utime(file, (second, second))
     assert RunFolder(tmp_path / "run").checkpoint() == str(file)
-
-
-def test_a_folder_that_begins_with_a_tilde_is_no_home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "~" / "run", [], seed=5)
-    assert RunFolder("~/run").seed == 5
 
 
 def test_a_folder_without_a_training_is_named(tmp_path):
@@ -494,14 +364,6 @@ def test_the_interval_holds_the_mean_and_is_a_point_for_one_run():
     assert np.array_equal(one, [values[0], values[0]])
 
 
-def test_each_end_of_the_interval_leaves_out_two_and_a_half_percent_of_the_resampled_means():
-    # The middle half of 12 draws is 1 if at least 9 are, with probability 2.1 % if 5 of the 12 values are 1, and 7.3 %
-    # if 6 are.
-    values = np.array([[float(run < ones) for ones in (5, 6, 7)] for run in range(12)])
-    low, high = bootstrap_interval(values)
-    assert (high == 1).tolist() == [False, True, True] and (low == 0).tolist() == [True, True, False]
-
-
 def test_runs_that_differ_in_seeds_only_are_one_curve_and_keep_their_last_return(tmp_path):
     write_run(tmp_path / "a_seed0", [[0.0], [10.0, 20.0]], seed=0)
     write_run(tmp_path / "a_seed1", [[2.0], [5.0], [25.0]], seed=1)
@@ -512,39 +374,10 @@ def test_runs_that_differ_in_seeds_only_are_one_curve_and_keep_their_last_return
     assert read_curves([tmp_path / "b"], "train_iter")[0].x.tolist() == [0.0]
 
 
-def test_groups_of_equal_names_are_numbered(tmp_path):
-    for seed, lr in enumerate((0.1, 0.1, 0.2, 0.2)):
-        write_run(tmp_path / f"a_seed{seed}", [[1.0]], seed=seed, lr=lr)
-    assert [os.path.basename(curve.label) for curve in read_curves([tmp_path])] == ["a (1)", "a (2)"]
-
-
-def test_evaluations_without_returns_or_without_a_position_are_left_out(tmp_path):
-    write_run(tmp_path / "run", [[1.0], [], [3.0]])
-    with open(tmp_path / "run" / "eval.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps({"train_iter": 30, "env_step": None, "returns": [9.0]}))
-    (curve,) = read_curves([tmp_path])
-    assert (curve.x.tolist(), curve.iqm.tolist()) == ([0.0, 200.0], [1.0, 3.0])
-    assert read_curves([tmp_path], "train_iter")[0].x.tolist() == [0.0, 20.0, 30.0]
-
-
-@pytest.mark.parametrize(("count", "points"), [(200, 200), (201, 200)])
-def test_a_curve_has_at_most_200_points(count, points):
-    curve = curves.summarize("run", [(np.arange(count), np.arange(count))])
-    assert len(curve.x) == points and curve.x[[0, -1]].tolist() == [0.0, count - 1.0]
+def test_a_curve_has_at_most_200_points():
+    curve = curves.summarize("run", [(np.arange(201), np.arange(201))])
+    assert len(curve.x) == 200 and curve.x[[0, -1]].tolist() == [0.0, 200.0]
     assert np.allclose(curve.iqm, curve.x)
-
-
-def test_the_best_of_a_curve_is_that_of_all_its_points():
-    returns = np.linspace(0, 100, 300)
-    returns[137] = 500
-    curve = curves.summarize("run", [(np.arange(300) * 1000, returns)])
-    assert curve.best == 500 and curve.iqm.max() < 500
-    assert "500" in curves.table([curve], "env_step")
-
-
-def test_points_in_another_order_are_drawn_in_theirs():
-    curve = curves.summarize("run", [([10, 30, 20, 40], [1.0, 3.0, 2.0, 4.0])])
-    assert curve.x.tolist() == [10, 20, 30, 40] and curve.iqm.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 def write_metrics(path, *losses):
@@ -600,23 +433,12 @@ def test_a_plot_of_another_kind_is_refused(tmp_path):
     assert "must be .png, .svg, .pdf or .html" in ding("plot", tmp_path / "run", "-o", "out.bmp", status=1)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["plot", ".", "-o"],
-        ["record", ".", "-o"],
-        ["export", ".", "-o"],
-        ["-c"],
-        ["--expert-config"],
-        ["--load-path"],
-        ["--kubeconfig"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [["plot", ".", "-o"], ["-c"], ["--load-path"]])
 def test_a_folder_in_place_of_a_file_is_refused(arguments, tmp_path):
     assert f"'{tmp_path}' is a directory" in ding(*arguments, tmp_path, status=2)
 
 
-@pytest.mark.parametrize("arguments", [["plot"], ["eval"], ["record"], ["export"], ["--replay-path"], ["--profile"]])
+@pytest.mark.parametrize("arguments", [["plot"], ["eval"], ["--replay-path"]])
 def test_a_file_in_place_of_a_folder_is_refused(arguments):
     assert f"'{__file__}' is a file" in ding(*arguments, __file__, status=2)
 
@@ -655,10 +477,6 @@ def test_show_takes_the_config_of_a_parallel_training():
     assert "main_config" in ding("show", path, "policy.learn.batch_size")
 
 
-def test_plain_trees_keep_empty_sections():
-    assert plain_tree({"a": {"b": {}, "c": 1}, "d": [1]}) == {"a.b": {}, "a.c": 1, "d": [1]}
-
-
 # Envs.
 
 
@@ -692,11 +510,6 @@ class FourValues(Unseeded):
         return np.zeros(1, np.float32), 1.0, True, {}
 
 
-class NoInfoAtReset(Unseeded):
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(1, np.float32)
-
-
 class NoneForInfo(Unseeded):
     def step(self, action):
         return *super().step(action)[:-1], None
@@ -705,11 +518,6 @@ class NoneForInfo(Unseeded):
 class NotANumber(Unseeded):
     def step(self, action):
         return np.full(1, np.nan, np.float32), *super().step(action)[1:]
-
-
-class Endless(Unseeded):
-    def step(self, action):
-        return np.zeros(1, np.float32), 0.0, False, False, {}
 
 
 GOOD = gymnasium.make("CartPole-v1", disable_env_checker=True)
@@ -738,19 +546,6 @@ class Doors(gymnasium.Env):
         return {"observation": np.zeros(1, np.float32), "action_mask": (np.arange(4) != self._locked).astype(np.int8)}
 
 
-class Parts(Doors):
-    """Shows a tuple of two arrays."""
-
-    observation_space = gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 1, (size,), np.float32) for size in (1, 2)])
-
-    def step(self, action):
-        self._locked = None
-        return super().step(action)
-
-    def _shown(self):
-        return tuple(self.np_random.random(size, np.float32) for size in (1, 2))
-
-
 class Linear(torch.nn.Linear):
     """A network of one's own, whose name no config has."""
 
@@ -758,8 +553,7 @@ class Linear(torch.nn.Linear):
         return {"logit": super().forward(obs)}
 
 
-def test_a_run_with_a_network_of_ones_own_is_used_with_one_of_its_kind(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_with_a_network_of_ones_own_is_used_with_one_of_its_kind():
     main, create = (copy.deepcopy(part) for part in (cartpole_dqn.main_config, cartpole_dqn.create_config))
     main.exp_name = "own"
     trained = Linear(4, 2)
@@ -768,17 +562,16 @@ def test_a_run_with_a_network_of_ones_own_is_used_with_one_of_its_kind(monkeypat
         assert policy.predict(np.ones(4, np.float32)) == trained(torch.ones(1, 4))["logit"].argmax()
     record = evaluate_run("own", n_episode=2, checkpoint="iteration_2", model=Linear(4, 2))
     assert len(record.returns) == 2
-    with pytest.raises(RuntimeError, match="The weights do not fit the network; pass the `model` that was trained"):
-        load_policy("own")
-    with pytest.raises(RuntimeError, match="they are not of the `model` that was passed"):
-        load_policy("own", model=Linear(4, 3))
+    for model in (None, Linear(4, 3)):
+        with pytest.raises(RuntimeError, match="`model`"):
+            load_policy("own", model=model)
 
 
 @pytest.mark.parametrize(
     "name",
     [
         "CartPole-v1",
-        *(f"{__name__}:{name}" for name in ("GOOD", "Doors", "Parts")),
+        *(f"{__name__}:{name}" for name in ("GOOD", "Doors")),
         "tests.goal_envs:BitFlip",
         "tests.entry.test_action_masks:Panel",
     ],
@@ -791,60 +584,17 @@ def test_an_env_that_keeps_to_the_contract_passes(name):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("Unseeded", "differ at step 0: the observation was"),
+        ("Unseeded", "differ at step 0"),
         ("Outside", "exceeds its space"),
         ("FourValues", "return (observation, reward, terminated, truncated, info)"),
-        ("NoInfoAtReset", "of type ndarray; return (observation, info)"),
-        ("NoneForInfo", "the info of step() is None; return a dict, which may be empty"),
-        ("Endless", "an episode of GymnasiumEnv(Endless) has not ended after 50 steps; set a step limit"),
-        (
-            "NotANumber",
-            "the observation of step() has NaN or inf, which is refused in training: array([nan]",
-        ),
+        ("NoneForInfo", "info"),
+        ("NotANumber", "NaN or inf"),
     ],
 )
-def test_an_env_that_does_not_is_told_what_is_wrong(name, problem, monkeypatch):
-    monkeypatch.setattr(checks, "_MAX_STEPS", 50)
+def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
     output = ding("check-env", f"{__name__}:{name}", status=1)
     failed = [line for line in output.splitlines() if line.startswith("FAIL")]
     assert any(problem in line for line in failed)
-
-
-@pytest.mark.parametrize("entries", [1, 2, 3, 4])
-def test_r2d2_says_that_it_takes_no_dicts(entries):
-    with pytest.raises(ConfigError, match=r"obs_shape = \{'k0': 3.*\} is not allowed: DRQN takes no dicts"):
-        DRQN({f"k{index}": 3 for index in range(entries)}, 2)
-
-
-def test_an_unknown_type_is_told_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    output = ding("train", CONFIG, "--set", "policy.type=dqm", status=1)
-    assert "unknown type 'dqm'; did you mean 'dqn'?" in output and "Traceback" not in output
-
-
-class Counted(gymnasium.Env):
-    """Tells how many steps it has taken."""
-
-    observation_space, action_space = spaces.Box(0, 999, (1,), np.float32), spaces.Discrete(2)
-
-    def __init__(self, length):
-        self.length = length
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.count += 1
-        return np.full(1, self.count, np.float32), 0.0, self.count == self.length, False, {}
-
-
-@pytest.mark.parametrize(("length", "steps"), [(7, 7), (200, 200), (999, 200)])
-def test_an_env_is_checked_with_an_episode_of_200_steps_at_most(length, steps):
-    rounds = _episode(GymnasiumEnv({"env": lambda: Counted(length)}))
-    assert [int(obs[0]) for obs, _, _ in rounds] == list(range(steps + 1))
-    assert rounds[-1][2] is (length <= steps)
 
 
 @pytest.mark.parametrize("name", ["NoSuchEnv-v3", "no.module:Env", f"{__name__}:NoSuchEnv"])
@@ -915,12 +665,10 @@ def test_list_policy_tells_what_each_is_its_actions_and_what_trains_it():
     ("arguments", "word"),
     [
         ((), "--env-steps"),
-        (("--env-steps", 9, "--set", "foo=1"), "--set policy"),
         (("--stop-value", 9, "--set", "lr_scheduler=linear"), "--train-iter"),
     ],
 )
-def test_messages_of_commands_speak_of_options(arguments, word, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_messages_of_commands_speak_of_options(arguments, word):
     assert word in ding("train", "dqn", "CartPole-v1", *arguments, status=1)
     assert "--recipe none leaves it out" in ding(
         "train", "dqn", "CartPole-v1", "--train-iter", 1, "--set", "n_sample=8"
@@ -931,11 +679,6 @@ def test_every_command_has_help_that_fits_a_line():
     for command in cli_commands.COMMANDS:
         assert "..." not in command.get_short_help_str(60).replace(", ...", "")
         assert ding(command.name, "--help").startswith(f"Usage: ding {command.name} ")
-
-
-def test_a_run_folder_without_a_seed_has_none(tmp_path):
-    (tmp_path / "total_config.py").write_text("exp_config = {'policy': {}}\n")
-    assert curves.RunFolder(tmp_path).seed is None
 
 
 @pytest.mark.parametrize("command", ["train", "tune"])

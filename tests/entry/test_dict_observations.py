@@ -77,8 +77,9 @@ def weights(policy):
     return {name: value.clone() for name, value in policy._model.state_dict().items()}
 
 
-@pytest.mark.parametrize("obs_shape", [VECTORS, WITH_IMAGE], ids=["vectors", "image"])
-@pytest.mark.parametrize("policy_type", ["dqn", "ppo", "a2c", "sac"])
+@pytest.mark.parametrize(
+    ("policy_type", "obs_shape"), [("dqn", WITH_IMAGE), ("ppo", VECTORS), ("a2c", WITH_IMAGE), ("sac", VECTORS)]
+)
 def test_every_entry_of_an_observation_is_learned_from(policy_type, obs_shape):
     pipeline = serial_pipeline if policy_type in ("dqn", "sac") else serial_pipeline_onpolicy
     policy = {"random_collect_size": 0} if policy_type == "sac" else {}

@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from ding.entry import serial_pipeline_dqfd, serial_pipeline_sqil
-from ding.entry.serial_entry_dqfd import mark, with_reward
 from ding.policy.dqn import DQNPolicy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import POLICY_REGISTRY
 from tests.entry.fakes import pair, result, setting
 from tests.entry.test_application_entry import always, state_of
@@ -140,11 +138,6 @@ def test_training_begins_with_demonstrations_alone():
     assert all(row["action"].item() == 1 for batch in SEEN for row in batch if row["is_expert"])
 
 
-def test_a_short_budget_ends_within_the_demonstrations():
-    serial_pipeline_dqfd(dqfd_student(per_train_iter_k=9), expert(), 0, setting(), None, always(1), max_train_iter=3)
-    assert len(SEEN) == 3 and result()["train_iter"] == 3
-
-
 def test_a_policy_without_the_settings_of_dqfd_is_refused(tmp_path):
     main, create = dqfd_student()
     del main.policy.collect["pho"]
@@ -170,27 +163,3 @@ def test_demonstrations_of_several_steps_are_complete():
 
 
 # --- labels ---
-
-
-def rows():
-    return [{"reward": torch.tensor([2.0]), "obs": 1}, {"reward": torch.tensor([3.0]), "obs": 2}]
-
-
-@pytest.mark.parametrize("make", [lambda: Samples(Table.of(rows())), rows], ids=["columns", "dicts"])
-def test_labels_are_the_same_on_columns_and_on_dicts(make):
-    samples = mark(with_reward(make(), 1), "is_expert", 1)
-    assert [(row["reward"].tolist(), row["obs"], row["is_expert"]) for row in samples] == [([1.0], 1, 1), ([1.0], 2, 1)]
-    assert all(row["reward"].dtype == torch.float32 for row in samples)
-
-
-@pytest.mark.parametrize("make", [lambda rows: Samples(Table.of(rows)), list], ids=["columns", "dicts"])
-def test_samples_with_advantages_of_the_envs_rewards_cannot_be_labelled(make):
-    labelled = make([{**row, "adv": torch.tensor([0.5])} for row in rows()])
-    with pytest.raises(ConfigError, match="the policy computes adv of its samples from the env's rewards"):
-        with_reward(labelled, 1)
-
-
-def test_too_few_demonstrations_for_a_batch_are_refused_before_they_are_collected():
-    main, create = dqfd_student(per_train_iter_k=3, batch_size=64, expert_replay_buffer_size=10)
-    with pytest.raises(ConfigError, match="expert_replay_buffer_size = 10 is not allowed; it must be at least"):
-        serial_pipeline_dqfd((main, create), expert(), 0, setting(), None, always(1), max_train_iter=1)

@@ -30,8 +30,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def train(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def train(monkeypatch):
     with observing(monkeypatch) as train:
         yield lambda damage, configs=None: train(damage, configs, max_seconds=DEADLINE_S)
 

@@ -29,9 +29,8 @@ def start_workers(roles):
 
 
 @pytest.fixture
-def prepare_roles(tmp_path, monkeypatch):
+def prepare_roles():
     """Makes `Roles` of a config with these changes."""
-    monkeypatch.chdir(tmp_path)
     made = []
 
     def prepare_roles(**changes):

@@ -12,14 +12,10 @@ from click.testing import CliRunner
 from easydict import EasyDict
 
 from ding import train
-from ding.config import compile_config
 from ding.entry import serial_pipeline
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import run_serial
-from ding.entry.training import Draft
-from ding.envs import get_vec_env_setting
-from ding.policy import DQNPolicy
 from ding.utils.config_helper import ConfigError
 from ding.worker import HindsightReplayBuffer
 from tests.benchmarks.goals import success_rate
@@ -127,12 +123,6 @@ def test_the_buffer_is_chosen_in_any_place(place):
     assert run.cfg.policy.collect.traj_len_inf is True and "her" not in run.cfg
 
 
-def test_the_folder_of_a_run_trains_it_again():
-    run_serial(configs(her={"k": 2}), max_env_step=20)
-    again = run_serial("exp/formatted_total_config.py", max_env_step=20)
-    assert (again.cfg.policy.other.replay_buffer.k, type(again.buffer)) == (2, HindsightReplayBuffer)
-
-
 def test_the_command_takes_it_as_a_setting():
     words = ["train", "dqn", "tests.goal_envs:BitFlip", "--env-steps=40", "--set=her=true", "--set=batch_size=8"]
     result = CliRunner().invoke(cli, [*words, "--exp-name=one", "--set=env.n_evaluator_episode=2"])
@@ -143,17 +133,6 @@ def test_the_command_takes_it_as_a_setting():
     result = CliRunner().invoke(cli, [*words, "--set=her={'strategy': 'final'}"])
     assert result.exit_code == 0, result.output
     assert RunFolder("two").compiled.policy.other.replay_buffer.strategy == "final"
-
-
-def test_her_is_off_if_it_is_false():
-    run = run_serial(configs(her=False), max_env_step=8)
-    assert run.cfg.policy.other.replay_buffer.type == "advanced"
-
-
-def test_envs_of_a_setting_are_those_whose_rewards_count():
-    main, create = configs(her=True)
-    setting = get_vec_env_setting(EasyDict(main.env, type="gymnasium"))
-    assert serial_pipeline((main, create), env_setting=setting, max_env_step=20) is not None
 
 
 class NoGoals(Reach):
@@ -172,11 +151,7 @@ class NoGoals(Reach):
         ("ppo", BITS, {}, "off-policy"),
         ("dqn", BITS, {"parallel": True}, "serial"),
         ("dqn", BITS, {"normalize": "obs"}, "norm_obs"),
-        ("dqn", BITS, {"normalize": "reward"}, "norm_reward"),
-        ("dqn", BITS, {"config": {"policy.model.obs_shape": 4}}, "desired_goal"),
         ("dqn", BITS, {"her": {"strategi": "final"}}, "strategy"),
-        ("dqn", BITS, {"her": {"strategy": "last"}}, "future"),
-        ("dqn", BITS, {"her": "future"}, "dict"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(policy, env, settings, message):
@@ -188,24 +163,6 @@ def test_the_shape_may_leave_out_what_the_goals_show_already():
     shape = {"achieved_goal": 4, "desired_goal": 4}
     training = train("dqn", BITS, env_steps=40, her=True, config={"policy.model.obs_shape": shape}, **QUICK)
     assert training.predict(BitFlip(4).reset(seed=0)[0]) in range(4)
-
-
-def test_it_is_refused_where_classes_are_passed():
-    with pytest.raises(ConfigError, match="HindsightReplayBuffer"):
-        compile_config(configs(her=True)[0], policy=DQNPolicy, save_cfg=False)
-
-
-def test_expert_pipelines_refuse_it():
-    from ding.entry import serial_pipeline_sqil
-
-    with pytest.raises(ConfigError, match="off-policy"):
-        serial_pipeline_sqil(configs(policy="sql", her=True), configs(policy="sql"), max_env_step=8)
-
-
-def test_a_name_of_a_setting_is_the_key_of_the_whole_run():
-    pair = configs()
-    Draft(*pair).change_by_name({"her": {"k": 2}})
-    assert pair[0].her == {"k": 2}
 
 
 @pytest.mark.slow
@@ -229,12 +186,6 @@ def test_evaluations_tell_the_success_rate_if_the_env_does(capsys):
     assert rates == shares
     result = CliRunner().invoke(cli, ["eval", training.folder])
     assert "success rate" in result.output
-
-
-def test_other_envs_have_no_success_rate():
-    training = train("dqn", "CartPole-v1", env_steps=20, eval_episodes=1, batch_size=8)
-    assert "success_rate" not in Path(training.folder, "eval.jsonl").read_text()
-    assert training.evaluate(1).success_rate is None
 
 
 # resuming

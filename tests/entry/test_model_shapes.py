@@ -9,8 +9,8 @@ from easydict import EasyDict
 from gymnasium import spaces
 from torch import nn
 
-from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
-from ding.entry.checks import branches_of, model_shape
+from ding.entry import evaluate_run, load_policy, parallel_pipeline, serial_pipeline
+from ding.entry.checks import model_shape
 from ding.entry.experiment import Experiment
 from ding.entry.run_folder import RunFolder
 from ding.model import create_model
@@ -63,18 +63,6 @@ def test_what_is_given_stays():
     create.policy.model = {"obs_shape": 4, "action_shape": 2}
     main = completed(main, create)
     assert main.policy == {}
-
-
-def test_no_env_is_made_without_need():
-    def refuse(**kwargs):
-        raise AssertionError("an env was made")
-
-    given = {"obs_shape": 4, "action_shape": 2}
-    for setting in ({"model": given}, {}):
-        main, create = pair("ppo", **setting)
-        network = None if setting else nn.Linear(4, 2)
-        main = completed(main, create, [refuse, [{}], [{}]], network)
-        assert main.policy == setting
 
 
 BYTES, FLOATS = spaces.Box(0, 255, (1, 40, 40), np.uint8), spaces.Box(0, 1, (1, 40, 40))
@@ -176,27 +164,6 @@ def test_runs_keep_what_was_read_off():
     serial_pipeline((main, create), max_train_iter=2, resume=True)
 
 
-def test_pixels_and_functions_as_envs():
-    class Pixels(gymnasium.Env):
-        observation_space, action_space = spaces.Box(0, 255, (1, 36, 36), np.uint8), spaces.Discrete(3)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            self.left = 4
-            return np.zeros((1, 36, 36), np.uint8), {}
-
-        def step(self, action):
-            self.left -= 1
-            return np.full((1, 36, 36), self.left, np.uint8), 1.0, self.left == 0, False, {}
-
-    main, create = pair("ppo", model={"encoder_hidden_size_list": [4, 8, 8, 8]}, collect={"n_sample": 8})
-    main.env = {**main.env, "env": Pixels}
-    del main.env["env_id"]
-    policy = serial_pipeline_onpolicy((main, create), max_train_iter=1)
-    assert (policy.cfg.model.obs_shape, policy.cfg.model.action_shape) == ([1, 36, 36], 3)
-    assert policy.cfg.action_space == "discrete"
-
-
 def test_parallel_runs():
     main, create = pair("dqn", learn={"batch_size": 4}, collect={"n_sample": 8}, other={"eps": {"decay": 100}})
     main.env.evaluator_episode_num = main.env.collector_episode_num = 1
@@ -218,11 +185,3 @@ def test_branches_are_those_of_the_env_unless_they_are_given(given, expected):
     main.env.act_bins = 7
     main = completed(main, create)
     assert (main.policy.model.num_branches, main.policy.model.action_bins_per_branch) == expected
-
-
-def test_spaces_of_branches():
-    assert branches_of(spaces.Discrete(4)) == (1, 4)
-    assert branches_of(spaces.MultiDiscrete([[3, 3], [3, 3]])) == (4, 3)
-    for wrong in (spaces.MultiDiscrete([3, 4]), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)):
-        with pytest.raises(ConfigError, match=r"MultiDiscrete of equal counts, which env\.act_bins makes"):
-            branches_of(wrong)

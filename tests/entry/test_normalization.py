@@ -54,8 +54,7 @@ def saved(name, exp="exp"):
     return state, state["learner"]["normalization"]["ObsNormWrapper0"]
 
 
-def test_the_env_of_a_loaded_policy_begins_with_a_normalized_observation(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_env_of_a_loaded_policy_begins_with_a_normalized_observation():
     main, create = pair()
     create.env = {"type": "toy_that_normalizes", "import_names": [__name__]}
     serial_pipeline((main, create), seed=0, max_train_iter=3)
@@ -136,14 +135,6 @@ def test_a_trained_policy_is_evaluated_and_shown_with_its_statistics():
     np.testing.assert_allclose(sample["obs"], first.clip(-3, 3), rtol=1e-4, atol=1e-5)
 
 
-def test_without_normalization_checkpoints_are_as_before():
-    def make_plain(cfg):
-        return DingEnvWrapper(Toy(5, observe=lambda e, k: np.zeros(3, np.float32), observation_space=SPACE))
-
-    serial_pipeline(pair(), env_setting=[make_plain, [{}, {}], [{}, {}]], max_train_iter=4)
-    assert "learner" not in torch.load("exp/ckpt/iteration_4.pth.tar", weights_only=True)
-
-
 class Far(gymnasium.Env):
     """Observations far from 0, of very different sizes; episodes have 6 steps, each worth 50."""
 
@@ -221,22 +212,14 @@ def test_whoever_uses_a_trained_policy_has_it_see_what_evaluations_show(shown):
 
 
 def test_the_discount_of_normalized_rewards_is_that_of_the_policy():
+    few = {"dqn": QUICK, "ppo": {"n_steps": 8}, "sac": {"batch_size": 8, "random_collect_size": 16}}
     for policy, settings in (("dqn", {"gamma": 0.5}), ("ppo", {"gamma": 0.8}), ("sac", {"gamma": 0.9})):
         env = "Pendulum-v1" if policy == "sac" else Far
-        training = train(policy, env, iterations=1, normalize="reward", eval_episodes=1, **settings)
+        training = train(
+            policy, env, iterations=1, normalize="reward", **{"eval_episodes": 1, **few[policy], **settings}
+        )
         compiled = RunFolder(training.folder).compiled
         assert compiled.env.norm_reward == {"use_norm": True, "reward_discount": settings["gamma"]}
-
-
-def test_a_config_normalizes_by_the_settings_of_the_env():
-    training = train("dqn", Far, iterations=2, config={"env.norm_obs": {"use_norm": True}}, **QUICK)
-    assert list(stored(training)) == ["obs"]
-
-
-@pytest.mark.parametrize("wrong", ["everything", 2, {"obs": True}])
-def test_another_way_to_normalize_is_refused(wrong):
-    with pytest.raises(ConfigError, match="normalize = "):
-        train("dqn", Far, iterations=1, normalize=wrong, **QUICK)
 
 
 @pytest.mark.guarantees("resume")

@@ -3,7 +3,6 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -16,11 +15,6 @@ from ding.policy import DQNPolicy
 from ding.utils import deep_merge_dicts, set_pkg_seed
 from ding.utils.default_helper import new_generator
 from ding.worker import SampleSerialCollector
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 class Walk(gymnasium.Env):

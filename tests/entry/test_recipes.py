@@ -5,7 +5,6 @@ import json
 import warnings
 from types import SimpleNamespace
 
-import gymnasium
 import pytest
 from click.testing import CliRunner
 
@@ -127,11 +126,6 @@ def test_train_takes_the_recipe_and_says_so(caplog, capsys):
     assert "Recipe: ppo_classic_control (PPO on classic control" in capsys.readouterr().err
 
 
-def test_steps_of_each_env_stay_with_other_numbers_of_envs():
-    main, _ = train("a2c", "CartPole-v1", num_envs=3, iterations=1, eval_episodes=1).config
-    assert (main.policy.collect.n_sample, main.env.collector_env_num) == (24, 3)
-
-
 def test_a_recipe_may_be_left_out_or_named(capsys):
     training = train("ppo", "CartPole-v1", recipe=False, num_envs=2, n_steps=4, iterations=1, eval_episodes=1)
     assert training.recipe is None and "value_clip" not in training.config[0].policy.get("learn", {})
@@ -144,14 +138,6 @@ def test_a_recipe_may_be_left_out_or_named(capsys):
 QUICK_DQN = {"iterations": 1, "eval_episodes": 1, "batch_size": 8}
 
 
-def make_cartpole():
-    return gymnasium.make("CartPole-v1")
-
-
-def test_an_env_of_ones_own_takes_none():
-    assert train("dqn", make_cartpole, **QUICK_DQN).recipe is None
-
-
 def test_unknown_recipes_and_those_of_other_policies_are_refused():
     with pytest.raises(ConfigError, match="there is no recipe 'dqn_cartpol'; there are: a2c_classic_control, dqn_"):
         train("dqn", "CartPole-v1", recipe="dqn_cartpol", iterations=1)
@@ -159,13 +145,6 @@ def test_unknown_recipes_and_those_of_other_policies_are_refused():
         train("dqn", "CartPole-v1", recipe="ppo_box2d", iterations=1)
     result = CliRunner().invoke(cli, ["train", "dqn", "CartPole-v1", "--env-steps", "9", "--recipe", "x"])
     assert result.exit_code == 1 and "there is no recipe 'x'" in result.output and "Traceback" not in result.output
-
-
-def test_the_command_leaves_a_recipe_out():
-    words = ["train", "ppo", "CartPole-v1", "--train-iter", "1", "--num-envs", "2", "--recipe", "none"]
-    words += ["--set", "n_steps=4", "--set", "env.n_evaluator_episode=1", "--exp-name", "run"]
-    result = CliRunner().invoke(cli, words)
-    assert result.exit_code == 0 and "Recipe" not in result.output, result.output
 
 
 def test_the_list_of_recipes():

@@ -118,19 +118,6 @@ def test_the_death_after_the_last_restart_is_an_error(supervise):
     run.expect("gone", "collector", "c1"), run.expect("back", "collector", "c1")
 
 
-def test_restarts_that_are_long_past_do_not_count(supervise, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("ding.entry.supervisor.monotonic", lambda: now[0])
-    supervisor, run, workers = supervise(max_restarts=2, window_s=100)
-    for now[0] in (10.0, 60.0, 110.0, 160.0):  # two within each 100 s
-        kill(workers[0])
-        run.expect("gone"), run.expect("back")
-    assert supervisor.restarts == {"c0": 4}
-    now[0] = 209.0
-    kill(workers[0])
-    assert str(run.expect("error")[1]) == "the process of c0 was ended by SIGKILL"
-
-
 def test_a_worker_that_cannot_be_started_in_a_new_interpreter_ends_the_run(supervise):
     def serve(config, seed, start_event, close_event, report):  # nothing can be pickled in a function
         report(0)
@@ -237,6 +224,20 @@ def script():
     supervisor.supervise(run)
     yield supervisor, run, backend
     supervisor.end()
+
+
+def test_restarts_that_are_long_past_do_not_count(script, monkeypatch):
+    supervisor, run, backend = script
+    now = [0.0]
+    monkeypatch.setattr("ding.entry.supervisor.monotonic", lambda: now[0])
+    for life, now[0] in enumerate((10.0, 210.0, 410.0, 650.0), 1):  # three within each 600 s
+        backend.report(Ended("c0", WorkerDied("c0", 1)))
+        backend.expect("start", "c0", life)
+        backend.report(Started("c0", life + 1))
+        run.expect("gone", "collector", "c0"), run.expect("back", "collector", "c0")
+    assert supervisor.restarts == {"c0": 4}
+    backend.report(Ended("c0", WorkerDied("c0", 1)))
+    assert isinstance(run.expect("error")[1], WorkerDied)
 
 
 def test_workers_of_a_cluster_wait_for_capacity_unless_they_are_the_last_of_their_kind(script):

@@ -1,19 +1,17 @@
 """`tune`: what it tries, what it keeps, and how a study continues."""
 
-import math
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from ding.config.read import read_config
-from ding.entry import serial_pipeline, train, tune, tuning
+from ding.entry import serial_pipeline, train, tune
 from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
-from ding.entry.tuning import _draw, read_space, tune_config
+from ding.entry.tuning import read_space, tune_config
 from ding.utils.config_helper import ConfigError
 
 QUICK = {"iterations": 2, "eval_episodes": 1, "n_sample": 8, "recipe": False}
@@ -28,15 +26,6 @@ def test_ranges_and_choices_are_read_from_texts():
     for text in ("learning_rate", "learning_rate=", "a=1:2:3:4"):
         with pytest.raises(ConfigError, match="is not allowed; it must be name=low:high"):
             read_space([text])
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [(1, 1), (3, 1), (0.0, 1.0, "log"), (-1.0, 1.0, "log"), (1, 2, "square"), (1, "2"), (False, True), [], 3],
-)
-def test_what_is_neither_a_range_nor_choices_is_refused(spec):
-    with pytest.raises(ConfigError, match=r"\['nstep'\] = .* is not allowed; it must be .*, with low < high"):
-        tuning._suggestion("nstep", spec)
 
 
 def test_on_evaluation_sees_each_evaluation_and_may_end_the_training():
@@ -58,20 +47,6 @@ def test_a_missing_optuna_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"needs the package optuna, .* or the extra \[tune\] of ding"):
         tune("dqn", "CartPole-v1", {"nstep": [1]}, **QUICK)
-
-
-def test_the_plot_has_the_scales_and_choices_of_the_search(monkeypatch):
-    figures = pytest.importorskip("matplotlib.figure", reason="needs the extra plot")
-    drawn = []
-    monkeypatch.setattr(figures.Figure, "savefig", lambda self, *args, **kwargs: drawn.append(self))
-    values = ({"lr": 1e-3, "size": 64, "gamma": 0.9}, {"lr": 0.02, "size": 32, "gamma": 0.95})
-    state = SimpleNamespace(name="COMPLETE")
-    trials = [SimpleNamespace(number=i, value=i, state=state, params=own) for i, own in enumerate(values)]
-    _draw(trials, {"lr": (1e-4, 1e-2, "log"), "size": [64, 32, 128], "gamma": (0.8, 1.0)}, "tuning.png")
-    _, rate, size, gamma = drawn[0].axes
-    assert [axes.get_xscale() for axes in (rate, size, gamma)] == ["log", "linear", "linear"]
-    assert list(size.lines[0].get_xdata()) == ["64", "32"]
-    assert gamma.lines[0].get_xdata().tolist() == [0.9, 0.95]
 
 
 @pytest.mark.slow
@@ -109,14 +84,6 @@ class TestWithOptuna:
         assert len(set(rates)) == 4
         assert tune("dqn", "CartPole-v1", search, trials=4, seeds=(1, 2), **QUICK) == more  # nothing is left to do
 
-    def test_trials_are_compared_evaluation_by_evaluation(self, optuna, monkeypatch):
-        """Not by env steps, which differ."""
-        steps = []
-        monkeypatch.setattr(optuna.trial.Trial, "report", lambda self, value, step: steps.append(step))
-        how = {"iterations": 5, "eval_freq": 2, "eval_episodes": 1, "recipe": False}
-        tune("dqn", "CartPole-v1", {"n_sample": (8, 40)}, trials=2, **how)
-        assert steps == [0, 1, 2] * 2
-
     def test_bad_trials_end_early(self, monkeypatch):
         evaluations = []
 
@@ -149,42 +116,10 @@ class TestWithOptuna:
         trained = [number for number in range(6) if os.path.isdir(f"tune_dqn/trial_{number:03}/seed2")]
         assert 0 < len(trained) < 6
 
-    def test_a_trial_whose_returns_are_nan_fails_alone(self, monkeypatch):
-        returns = iter([math.nan, 3.0, 2.0])
-        monkeypatch.setattr("ding.entry.tuning.RunFolder.result", lambda run: {"eval_value": next(returns)})
-        found = tune("dqn", "CartPole-v1", {"nstep": [1]}, trials=3, **QUICK)
-        assert found.mean_return == 3.0 and found.trials == 3 and os.path.exists(found.config)
-
     def test_if_all_trials_fail_that_is_said(self, monkeypatch):
         monkeypatch.setattr("ding.entry.tuning.RunFolder.result", lambda run: {"eval_value": None})
         with pytest.raises(FloatingPointError, match="none of the 2 trials in tune_dqn has reached a mean return"):
             tune("dqn", "CartPole-v1", {"nstep": [1]}, trials=2, **QUICK)
-
-    def test_a_range_that_the_policy_refuses_may_be_corrected(self):
-        with pytest.raises(ConfigError, match="discount_factor = "):
-            tune("dqn", "CartPole-v1", {"gamma": (2, 3)}, trials=1, **QUICK)
-        assert 0.5 <= tune("dqn", "CartPole-v1", {"gamma": (0.5, 0.9)}, trials=1, **QUICK).values["gamma"] <= 0.9
-
-    def test_choices_may_be_sequences_and_none_also_after_a_kill(self):
-        search = {"encoder_hidden_size_list": [(8,), (8, 8)], "policy.learn.grad_clip_type": [None]}
-        first = tune("dqn", "CartPole-v1", search, trials=1, **QUICK)
-        assert first.values["encoder_hidden_size_list"] in ([8], [8, 8])
-        assert tune("dqn", "CartPole-v1", search, trials=2, **QUICK).trials == 2
-        with pytest.raises(ConfigError, match="a list of choices that JSON can hold"):
-            tune("dqn", "CartPole-v1", {"activation": [object]}, trials=1, **QUICK)
-
-    def test_processes_that_begin_together_draw_different_values(self, monkeypatch, optuna):
-        search, ask, rates = {"learning_rate": (1e-4, 1e-2)}, optuna.study.Study.ask, []
-
-        def ask_second(study):
-            monkeypatch.setattr(optuna.study.Study, "ask", ask)
-            rates.append(tune("dqn", "CartPole-v1", search, trials=1, **QUICK).values["learning_rate"])
-            return ask(study)
-
-        monkeypatch.setattr(optuna.study.Study, "ask", ask_second)
-        tune("dqn", "CartPole-v1", search, trials=2, **QUICK)
-        rates.append(RunFolder("tune_dqn/trial_001/seed0").compiled.policy.learn.learning_rate)
-        assert len(set(rates)) == 2
 
     def test_an_error_of_a_trial_reaches_the_caller_and_leaves_no_trial_that_runs(self, optuna, monkeypatch):
         def fail(self, batch):

@@ -76,12 +76,6 @@ def test_a_size_that_is_not_positive_is_refused(cfg):
         run(cfg)
 
 
-def test_marks_work_in_place():
-    data = [{"obs": 0}]
-    assert mark_not_expert(data) is data and mark_warm_up(data) is data
-    assert data == [{"obs": 0, "is_expert": 0, "warm_up": True}]
-
-
 def test_the_accuracy_is_the_share_of_labels_that_the_summed_logit_names():
     metric = AccMetric()
     logit = torch.tensor([[1, 1], [2, 3], [0, 4]])
