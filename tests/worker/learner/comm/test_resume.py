@@ -229,7 +229,8 @@ def test_a_checkpoint_as_new_makes_the_one_for_resuming_superfluous(learner, age
 def lives(site, monkeypatch, cfg, **changes):
     """A worker that saves a checkpoint before each batch, and how to begin the same task on it and on others."""
     monkeypatch.setattr(resume_module, "_MAX_SHARE", math.inf)
-    worker, driver = site.pair(checkpoint_interval_s=1e-9)
+    # Its weights are written with each iteration, not later, when another life may have written newer ones.
+    worker, driver = site.pair(checkpoint_interval_s=1e-9, send_policy_interval_s=0)
 
     def begin(driver, **more):
         torch.manual_seed(7)
@@ -276,7 +277,7 @@ def test_a_second_life_trains_on_as_if_there_had_been_only_one(site, monkeypatch
     _, first, begin = lives(site, monkeypatch, cfg, hook={"save_ckpt_after_run": True})
     begin(first)
     first.learn(batch, batch, batch)
-    while saved_iteration() != 3 or site.policies.read("policy_task").state["iter"] != 3:
+    while saved_iteration() != 3:
         first.ask()
     # The process is gone here: nothing of it is asked to end.
     _, second = site.pair()
