@@ -59,8 +59,6 @@ def decode_chunk(data: bytes, compressor: str = "lz4", limit_bytes: int | None =
         ValueError: the bytes are damaged or not a chunk, the samples are too large, or there is not enough memory.
     """
     decompress = get_data_decompressor(compressor)
-    if compressor == "jpeg":
-        raise ValueError("the data is not a chunk of samples: it is said to be an image")
     if compressor == "none" and limit_bytes is not None and len(data) > limit_bytes:
         raise ValueError(f"the data has more than {limit_bytes} bytes")
     try:

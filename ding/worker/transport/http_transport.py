@@ -73,6 +73,12 @@ class WorkerSlave(Slave):
         """Return the handlers of tasks by name, which are used without `serve`."""
         return {}
 
+    def _start_task(self, kind: str, task: dict[str, Any]) -> dict[str, Any]:
+        """Start a task of a kind of worker, for subclasses."""
+        self._current_task_info = task["task_info"]
+        self._callback_fn[f"deal_with_{kind}_start"](task["task_info"])
+        return {"message": f"{kind} task has started"}
+
     def _ids(self, *keys: str) -> dict[str, Any]:
         return {key: self._current_task_info.get(key) for key in keys}
 

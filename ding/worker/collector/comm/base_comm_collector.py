@@ -71,9 +71,12 @@ class BaseCommCollector(ABC):
         """
         check_task(task_info, self._cfg)
         cfg = EasyDict(task_info["collector_cfg"])
-        seed = self._next_seed(bool(cfg.get("eval_flag", False)), int(task_info.get("task_number", 0)))
-        if seed is not None:
-            cfg.seed = seed
+        if self._cfg.get("seed") is not None:
+            is_eval = bool(cfg.get("eval_flag", False))
+            # The coordinator counts also the tasks of this kind that it gave to lost processes of this name.
+            number = max(int(task_info.get("task_number", 0)), self._task_counts[is_eval])
+            self._task_counts[is_eval] = number + 1
+            cfg.seed = derive_seed(int(self._cfg.seed), int(is_eval), number)
         name = task_info.get("collector_id", self._collector_uid)
         # A worker that an operator has added is named by its address.
         cfg.log_name = check_plain_name(name.replace(":", "_") if isinstance(name, str) else name)
@@ -81,20 +84,6 @@ class BaseCommCollector(ABC):
         collector.get_policy_update_info = self.get_policy_update_info
         collector.send_metadata, collector.send_stepdata = self.send_metadata, self.send_stepdata
         return collector
-
-    def _next_seed(self, is_eval: bool, task_number: int) -> int | None:
-        """Return the seed of the next task of this kind, below 2^31; None if this worker has no seed.
-
-        Args:
-            task_number: how many tasks of this kind the coordinator has given to workers of this name before, including
-                those of processes that were lost.
-        """
-        seed = self._cfg.get("seed")
-        if seed is None:
-            return None
-        number = max(task_number, self._task_counts[is_eval])
-        self._task_counts[is_eval] = number + 1
-        return derive_seed(int(seed), int(is_eval), number)
 
 
 def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:

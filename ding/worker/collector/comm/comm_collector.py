@@ -178,9 +178,5 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
             super().close()
 
 
-def of_transport(name: str) -> type[CommCollector] | None:
-    """Return `CommCollector` for the name of a transport, None for any other."""
-    return CommCollector if transport_name(name) is None else None
-
-
-COMM_COLLECTOR_REGISTRY.derive = of_transport
+# The name of a transport is a type, too.
+COMM_COLLECTOR_REGISTRY.derive = lambda name: CommCollector if transport_name(name) is None else None

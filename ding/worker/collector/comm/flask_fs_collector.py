@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.transport import COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
+from ding.worker.transport.transport import COLLECTOR, COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
 
 
 class CollectorSlave(WorkerSlave):
@@ -27,15 +28,10 @@ class CollectorSlave(WorkerSlave):
     def _handlers(self) -> dict[str, Handler]:
         call = self._callback_fn
         return {
-            COLLECTOR_START: self._start_task,
+            COLLECTOR_START: partial(self._start_task, COLLECTOR),
             COLLECTOR_DATA: lambda task: {**call["deal_with_collector_data"](), **self._ids("buffer_id", "task_id")},
             COLLECTOR_CLOSE: lambda task: {**call["deal_with_collector_close"](), **self._ids("task_id")},
         }
-
-    def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        self._current_task_info = task["task_info"]
-        self._callback_fn["deal_with_collector_start"](task["task_info"])
-        return {"message": "collector task has started"}
 
 
 @COMM_COLLECTOR_REGISTRY.register("flask_fs")

@@ -356,9 +356,5 @@ def _demand(run: LearnerRun) -> dict[str, Any]:
     return {"batch_size": batch_size, "cur_learner_iter": run.learner.last_iter.val}
 
 
-def of_transport(name: str) -> type[CommLearner] | None:
-    """Return `CommLearner` for the name of a transport, None for any other."""
-    return CommLearner if transport_name(name) is None else None
-
-
-COMM_LEARNER_REGISTRY.derive = of_transport
+# The name of a transport is a type, too.
+COMM_LEARNER_REGISTRY.derive = lambda name: CommLearner if transport_name(name) is None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ding.utils.file_helper import atomic_write
@@ -15,7 +16,14 @@ from ding.worker.learner.comm.learner_session import SendLearnInfoHook, SendPoli
 from ding.worker.transport.chunk import pick_sample, samples_of
 from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.transport import LEARNER_CLOSE, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_START, Handler
+from ding.worker.transport.transport import (
+    LEARNER,
+    LEARNER_CLOSE,
+    LEARNER_GET_DATA,
+    LEARNER_LEARN,
+    LEARNER_START,
+    Handler,
+)
 
 __all__ = ["FlaskFileSystemLearner", "LearnerSlave", "SendLearnInfoHook", "SendPolicyHook"]
 
@@ -35,7 +43,7 @@ class LearnerSlave(WorkerSlave):
     def _handlers(self) -> dict[str, Handler]:
         call = self._callback_fn
         return {
-            LEARNER_START: self._start_task,
+            LEARNER_START: partial(self._start_task, LEARNER),
             LEARNER_GET_DATA: lambda task: {**call["deal_with_get_data"](), **self._both_ids()},
             LEARNER_LEARN: lambda task: {"info": call["deal_with_learner_learn"](task.get("data")), **self._both_ids()},
             LEARNER_CLOSE: self._close_task,
@@ -43,11 +51,6 @@ class LearnerSlave(WorkerSlave):
 
     def _both_ids(self) -> dict[str, Any]:
         return self._ids("task_id", "buffer_id")
-
-    def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        self._current_task_info = task["task_info"]
-        self._callback_fn["deal_with_learner_start"](task["task_info"])
-        return {"message": "learner task has started"}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         self._callback_fn["deal_with_learner_close"]()
