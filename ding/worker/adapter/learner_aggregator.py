@@ -487,18 +487,17 @@ class LearnerAggregator:
         self._server = transport.worker_server(self.serve, own.get("slave", {}), self.deal_with_lost_coordinator)
         self._group = LearnerGroup(self._connector, self._logger)
         self._slot = TaskSlot[GroupRun]("learner", lambda run: run.close(), own.task_timeout + _CLOSE_S)
-        self._sync = self._make_sync() if exist_operator_server() else None
+        self._sync: OperatorSync | None = None
+        if exist_operator_server():
+            self._sync = OperatorSync(
+                make_operator_server({}, "aggregator"),
+                ("learner",),
+                join=lambda kind, name, host, port: self._group.join(name, host, port, own.connect_timeout_s),
+                leave=lambda kind, name: self._group.leave(name),
+                logger=self._logger,
+                period_s=own.sync_period_s,
+            )
         self._is_closed = False
-
-    def _make_sync(self) -> OperatorSync:
-        return OperatorSync(
-            make_operator_server({}, "aggregator"),
-            ("learner",),
-            join=lambda kind, name, host, port: self._group.join(name, host, port, self._cfg.connect_timeout_s),
-            leave=lambda kind, name: self._group.leave(name),
-            logger=self._logger,
-            period_s=self._cfg.sync_period_s,
-        )
 
     @property
     def port(self) -> int:

@@ -149,8 +149,13 @@ class TaskScheduler:
                 self._is_notified = False
                 for kind in self._waiting:  # learners first: collectors need their buffers
                     self._assign(kind)
+                now = monotonic()
+                left_s = [
+                    since + self._timeouts_s[kind] - now for kind, tasks in self._waiting.items() for _, since in tasks
+                ]
+                idle_s = max(0.001, min([IDLE_S, *left_s]))
                 with self._changed:
-                    self._changed.wait_for(lambda: self._is_notified or self._is_ending, self._idle_s())
+                    self._changed.wait_for(lambda: self._is_notified or self._is_ending, idle_s)
         except Exception as e:  # the thread has no caller; commanders are users' code
             self._owner.deal_with_error(e)
 
@@ -170,11 +175,6 @@ class TaskScheduler:
                 return
             if not self.begin_task(kind, next_task):
                 waiting.append((next_task, monotonic()))
-
-    def _idle_s(self) -> float:
-        now = monotonic()
-        left = [since + self._timeouts_s[kind] - now for kind, tasks in self._waiting.items() for _, since in tasks]
-        return min([IDLE_S, *(max(0.001, seconds) for seconds in left)])
 
     def free_count(self, kind: str) -> int:
         """Return the number of free workers of this kind; 0 when the run is over."""

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.resources import files
 from time import monotonic
@@ -18,7 +18,7 @@ from ding.interaction.base import Page
 from ding.worker.coordinator.buffer_set import BufferFill, BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.run_monitor import RunMonitor, RunReport
-from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
+from ding.worker.coordinator.scheduler import TaskScheduler
 from ding.worker.coordinator.worker_table import WorkerStatus
 from ding.worker.transport.transport import COLLECTOR, LEARNER
 
@@ -69,26 +69,21 @@ def read_status(
     Args:
         is_closed: whether the coordinator was closed, even if the run was not over.
     """
-    report, waiting = monitor.report(is_closed), scheduler.waiting_counts()
+    report, waiting, now, tasks = monitor.report(is_closed), scheduler.waiting_counts(), monotonic(), []
+    for run in comm.running():
+        state = scheduler.running.get(run.task_id)
+        if state is not None:  # otherwise it is about to end
+            is_eval = bool(run.task.get("collector_cfg", {}).get("eval_flag", False))
+            seconds = now - state.start_time
+            tasks.append(RunningTask(run.task_id, run.worker.kind, run.worker.worker_id, is_eval, seconds))
     return RunStatus(
         **{field.name: getattr(report, field.name) for field in fields(report)},
         name=name,
         workers=comm.workers.statuses(),
-        tasks=_running_tasks(comm, scheduler.running),
+        tasks=tuple(sorted(tasks, key=lambda task: -task.seconds)),
         queues=QueueDepths(waiting[LEARNER], waiting[COLLECTOR], buffers.batches_under_way()),
         buffers=tuple(buffers.levels()),
     )
-
-
-def _running_tasks(comm: CommCoordinator, states: Mapping[str, TaskState]) -> tuple[RunningTask, ...]:
-    now, tasks = monotonic(), []
-    for run in comm.running():
-        state = states.get(run.task_id)
-        if state is not None:  # otherwise it is about to end
-            is_eval = bool(run.task.get("collector_cfg", {}).get("eval_flag", False))
-            worker = run.worker
-            tasks.append(RunningTask(run.task_id, worker.kind, worker.worker_id, is_eval, now - state.start_time))
-    return tuple(sorted(tasks, key=lambda task: -task.seconds))
 
 
 def _plain(value: Any) -> Any:
