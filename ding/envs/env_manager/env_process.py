@@ -62,10 +62,6 @@ class Request(Enum):
     CLOSE = "close"
 
 
-class EnvBusyError(RuntimeError):
-    """A request was sent to a process that still works on another one."""
-
-
 class Limit(NamedTuple):
     """Time limit of a request, and a description of the config value that sets it."""
 
@@ -143,9 +139,12 @@ class EnvProcess:
         ours = self._source, self._sink
         inherited = [end for other in others if not other.is_dead for end in (other._source, other._sink)]
         inherited = [*inherited, *ours] if context.get_start_method() == "fork" else []
-        args = plan, their_source, their_sink, inherited
-        name = f"subprocess_env_manager{plan.env_id}_{time.time()}"
-        self._process: Any = context.Process(target=run_child, args=args, name=name, daemon=True)  # type: ignore[attr-defined]
+        self._process: Any = context.Process(  # type: ignore[attr-defined]
+            target=run_child,
+            args=(plan, their_source, their_sink, inherited),
+            name=f"subprocess_env_manager{plan.env_id}_{time.time()}",
+            daemon=True,
+        )
         try:
             with warnings.catch_warnings():
                 # `fork` is a choice of the config; `reset_inherited` undoes what could harm the child.
@@ -168,11 +167,6 @@ class EnvProcess:
         work = self._work
         return None if work is None else work.request
 
-    @property
-    def is_inherited(self) -> bool:
-        """Whether this process was forked from the one that started the env's process."""
-        return os.getpid() != self._owner_pid
-
     def send(
         self, request: Request, method: str, *args: Any, limit: Limit | None = None, reset_limit: Limit | None = None
     ) -> None:
@@ -183,11 +177,9 @@ class EnvProcess:
             reset_limit: the time limit of the reset that may follow it.
 
         Raises:
-            EnvBusyError: the process is working on another request.
             Exception: an argument cannot be pickled; nothing was sent.
         """
-        if self._work is not None:
-            raise EnvBusyError(f"env {self.env_id} cannot {method}: it has yet to answer to {self._work.method}")
+        assert self._work is None, f"env {self.env_id} cannot {method}: it has yet to answer to {self._work.method}"
         data = encode((method, args))
         self._work = work = _Work.begun(request, method, limit, reset_limit)
         if self.is_dead:  # which the reply will say
@@ -337,7 +329,8 @@ def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -
 
 def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
     """Close the envs and end all processes within a few seconds, and return the errors of envs that failed to close."""
-    running = [process for process in processes if not process.is_dead and not process.is_inherited]
+    # A process that was forked from the owner's has inherited the processes, but must not end them.
+    running = [process for process in processes if not process.is_dead and process._owner_pid == os.getpid()]
     errors: list[Exception] = []
     to_close = list(running)
     deadline = time.monotonic() + _CLOSE_S
