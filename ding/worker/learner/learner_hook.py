@@ -453,7 +453,13 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> HookTable:
         if isinstance(value, Mapping):
             add_learner_hook(hooks, _build_full(key, value))
         elif key not in simplified_hook_mapping:
-            raise AttributeError(_unknown_key(key))
+            similar = nearest(key, simplified_hook_mapping)
+            meant = "" if similar is None else f" did you mean {similar!r}?"
+            raise AttributeError(
+                f"unknown hook config key {key!r};{meant} a plain value goes with one of "
+                f"{', '.join(simplified_hook_mapping)}; any other hook needs the full form, "
+                "EasyDict(name=, type=, position=)"
+            )
         elif value or key not in _SWITCHES:
             add_learner_hook(hooks, simplified_hook_mapping[key](value))
     return hooks
@@ -477,15 +483,6 @@ def _build_full(key: str, form: Mapping[str, Any]) -> LearnerHook:
     hook_type = hook_mapping[form.type]
     return hook_type(
         form.name, form.get("priority", 100), position=form.position, ext_args=form.get("ext_args", EasyDict())
-    )
-
-
-def _unknown_key(key: str) -> str:
-    similar = nearest(key, simplified_hook_mapping)
-    meant = "" if similar is None else f" did you mean {similar!r}?"
-    return (
-        f"unknown hook config key {key!r};{meant} a plain value goes with one of "
-        f"{', '.join(simplified_hook_mapping)}; any other hook needs the full form, EasyDict(name=, type=, position=)"
     )
 
 
