@@ -48,7 +48,6 @@ from ding.envs.env_manager.env_process import (
     EnvProcess,
     Limit,
     Reply,
-    Request,
     close_all,
     portable,
     wait_for_replies,
@@ -379,22 +378,22 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _take_in(self, reply: Reply) -> None:
         """Update the state of an env from its reply."""
-        env_id, request, error = reply.env_id, reply.request, reply.error
-        if request is Request.STEP:
+        env_id, method, error = reply.env_id, reply.method, reply.error
+        if method == "step":
             if error is None:
                 self._end_step(reply)
             elif env_id not in self._discarded:
                 self._fail(env_id, error)
             else:
                 _logger.warning("env %s is reset after a step that failed: %s", env_id, error)
-        elif request is Request.RESET:
+        elif method == "reset":
             if error is None:
                 self._end_reset(env_id, reply.value)
             else:
                 self._fail_reset(env_id, error, reply.failed)
-        elif request is Request.CALL:
+        elif method not in ("make", "close"):
             self._answers[env_id] = reply
-        elif request is Request.MAKE and error is not None:
+        elif method == "make" and error is not None:
             self._processes[env_id].end(at_once=True)
             if self._attempts.get(env_id, 1) == 1:
                 self._fail(env_id, error)
@@ -412,7 +411,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         is_last = self._env_episode_count[env_id] + 1 >= self._episode_num
         seed = self._seeds.pending(env_id)
         self._processes[env_id].send(
-            Request.STEP,
             "step",
             pack_array(action),
             self._auto_reset and not is_last,
@@ -494,11 +492,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._wait_while(lambda: any(env_id in self._attempts for env_id in env_ids))
 
     def _is_being_made(self, env_id: int) -> bool:
-        return self._processes[env_id].request is Request.MAKE
+        return self._processes[env_id].request == "make"
 
     def _send_reset(self, env_id: int) -> None:
         param, seed = self._reset_param[env_id], self._seeds.pending(env_id)
-        self._processes[env_id].send(Request.RESET, "reset", param, seed, limit=self._reset_limit)
+        self._processes[env_id].send("reset", param, seed, limit=self._reset_limit)
         self._seeds.mark_seeded(env_id)
 
     def _end_reset(self, env_id: int, message: ObsMessage) -> None:
@@ -595,7 +593,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._wait_while(lambda: any(map(self._is_busy, env_ids)))
         self._answers = {}
         for env_id in env_ids:
-            self._processes[env_id].send(Request.CALL, method, *args[env_id], limit=limit)
+            self._processes[env_id].send(method, *args[env_id], limit=limit)
         self._wait_while(lambda: not self._answers.keys() >= args.keys())
         answers, self._answers = self._answers, {}
         for env_id in env_ids:

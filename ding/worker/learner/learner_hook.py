@@ -284,21 +284,18 @@ class LogShowHook(PeriodicHook):
     def act(self, engine: Any) -> None:
         """Write to the logs."""
         with engine.worker_log.only_shows():
-            self._write(engine)
-
-    def _write(self, engine: Any) -> None:
-        averages = {f"{name}_avg": engine.monitor.avg[name]() for name in engine.policy.monitor_vars()}
-        engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
-        engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
-        engine.worker_log.scalars(averages, engine.train_iter, engine.collector_envstep)
-        if engine.on_averages is not None:
-            engine.on_averages(engine.train_iter, averages)
-        if engine.tb_logger is None:
-            return
-        for key, values in engine.log_buffer["histogram"].items():
-            engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
-        for key, values in engine.log_buffer["scalars"].items():
-            engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
+            averages = {f"{name}_avg": engine.monitor.avg[name]() for name in engine.policy.monitor_vars()}
+            engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
+            engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
+            engine.worker_log.scalars(averages, engine.train_iter, engine.collector_envstep)
+            if engine.on_averages is not None:
+                engine.on_averages(engine.train_iter, averages)
+            if engine.tb_logger is None:
+                return
+            for key, values in engine.log_buffer["histogram"].items():
+                engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
+            for key, values in engine.log_buffer["scalars"].items():
+                engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
 
 
 def _by_name(values: Any) -> dict[str, Any]:
