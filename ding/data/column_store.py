@@ -291,7 +291,12 @@ class ColumnStore(Ring):
             made.update(zip(map(id, pair), (ring.obs, ring.next_obs), strict=True))
 
         def make(column: Column) -> Column:
-            return made[id(column)] if id(column) in made else self._make_column(column)
+            if id(column) in made:
+                return made[id(column)]
+            if column.kind is Kind.OBJECT:
+                return Column(Kind.OBJECT, [None] * self.size)
+            data = self._memory.allocate((self.size, *_shape_of(column)), column.data.dtype)
+            return Column(column.kind, data, None, column.steps)
 
         self.columns = {key: map_node(make, node) for key, node in columns.items()}
         self._index_columns()
@@ -323,12 +328,6 @@ class ColumnStore(Ring):
             dtype = np.dtype(fields, align=True)
         self.records = self._with_own_fields(self._memory.allocate((self.size,), dtype))
 
-    def _make_column(self, column: Column) -> Column:
-        if column.kind is Kind.OBJECT:
-            return Column(Kind.OBJECT, [None] * self.size)
-        data = self._memory.allocate((self.size, *_shape_of(column)), column.data.dtype)
-        return Column(column.kind, data, None, column.steps)
-
     # ---- values that do not fit
 
     def accepts(self, columns: dict[str, Node]) -> bool:
@@ -350,10 +349,7 @@ class ColumnStore(Ring):
                 leaves.extend(columns_of(new))
             else:
                 return None
-        return self._formatted(leaves)
-
-    def _formatted(self, leaves: list[Column]) -> list[Column] | None:
-        """Return `leaves`, as objects where the store has objects, or None if some have another format."""
+        # As objects where the store has objects.
         for place, (column, (kind, steps, dtype, shape)) in enumerate(zip(leaves, self._formats, strict=True)):
             if kind is Kind.OBJECT:
                 leaves[place] = column if column.kind is kind else column.as_objects()

@@ -137,7 +137,7 @@ class PriorityIndex:
     @property
     def sum_tree(self) -> SumSegmentTree:
         """A new tree of the weights."""
-        tree = SumSegmentTree(_power_of_two(len(self.weights)))
+        tree = SumSegmentTree(1 << max(0, (len(self.weights) - 1).bit_length()))  # a power of two
         tree.set_batch(np.arange(len(self.weights)), self.weights)
         return tree
 
@@ -278,10 +278,6 @@ def _aligned_zeros(count: int) -> FloatArray:
     zeros = np.zeros(count + _BLOCK)
     start = -zeros.ctypes.data % _BLOCK_BYTES // zeros.itemsize
     return zeros[start : start + count]
-
-
-def _power_of_two(count: int) -> int:
-    return 1 << max(0, (count - 1).bit_length())
 
 
 def _search(running: FloatArray, strata: FloatArray) -> tuple[IntArray, FloatArray]:

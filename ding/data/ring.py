@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ding.utils.data.samples import Column, Items, Kind, node_items, rows_of, table_of
+from ding.utils.data.samples import Column, Items, Kind, rows_of, table_of
 from ding.utils.segment_tree import IntArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -131,14 +131,11 @@ class Ring:
 def done_flags(items: Items) -> BoolArray:
     """Return whether each of `items` ends an episode, bool [n]; see `ends_episode`."""
     table = table_of(items)
-    if table is None:
-        return np.fromiter(map(ends_episode, rows_of(items)), np.bool_, len(items))
-    done = table.columns.get("done")
+    done = None if table is None else table.columns.get("done")
     if isinstance(done, Column) and done.kind is not Kind.OBJECT:
         flags: BoolArray = np.all(np.asarray(done.values(), np.bool_).reshape(len(items), -1), axis=1)
         return flags
-    done_items = [None] * len(items) if done is None else node_items(done)
-    return np.fromiter((ends_episode({"done": value}) for value in done_items), np.bool_, len(items))
+    return np.fromiter(map(ends_episode, rows_of(items)), np.bool_, len(items))
 
 
 def ends_episode(item: Any) -> bool:

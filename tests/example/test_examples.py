@@ -8,7 +8,7 @@ from easydict import EasyDict
 from ding.config.config import compile_config
 from ding.config.read import read_config
 from ding.example import runner
-from ding.example.runner import one_torch_thread
+from ding.torch_utils.thread_count import threads
 
 CARTPOLE = ["dqn", "dqn_per", "rainbow", "r2d2", "impala", "a2c", "ppo"]
 STOP_VALUES = {f"cartpole_{name}": 195 for name in CARTPOLE} | {
@@ -38,7 +38,7 @@ def test_an_example_off_policy_runs_and_says_how_it_ended(name, capsys):
     main = EasyDict(example.main_config)
     main.policy = EasyDict({**main.policy, "random_collect_size": 200, "eval": {"evaluator": {"eval_freq": 2}}})
     main.env = EasyDict({**main.env, "stop_value": -3000, "n_evaluator_episode": 5})
-    with one_torch_thread():
+    with threads(1):
         assert runner.run(main, example.create_config, [], max_env_step=1000) == 0
     assert capsys.readouterr().out.startswith("solved: mean return ")
 

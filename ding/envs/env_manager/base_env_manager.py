@@ -310,8 +310,12 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
             TypeError: `seed` is of another type.
         """
         first = self._seeds.assign(seed, dynamic_seed)
-        if first is not None:
-            _seed_space(self._action_space, first)
+        if first is None:
+            return
+        try:
+            self._action_space.seed(first)
+        except Exception as e:  # it only draws random_action; envs may have any object here, or None
+            _logger.debug("the action space %s cannot be seeded: %r", shown(self._action_space), e)
 
     def enable_save_replay(self, replay_path: str | list[str]) -> None:
         """Record videos, in one folder for all envs or one for each; call it before `launch`.
@@ -456,7 +460,8 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
                         step(action) if timeout is None else call_with_timeout(timeout, "step_timeout", step, action)
                     )
                 except Exception as e:  # code of the env
-                    timestep = self._step_again(env_id, action, e)
+                    attempt = partial(call_with_timeout, timeout, "step_timeout", step, action)
+                    timestep = self._attempt_again(env_id, "step", attempt, e)
                 try:
                     done = timestep.done
                 except AttributeError:
@@ -669,7 +674,8 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         try:
             obs = self._attempt_reset(env_id)
         except Exception as e:  # code of the env
-            obs = self._reset_again(env_id, e)
+            attempt = self._renew_and_reset if self._retry_type == "renew" else self._attempt_reset
+            obs = self._attempt_again(env_id, "reset", partial(attempt, env_id), e)
         self._seeds.count_episode(env_id)
         self._episodes[env_id] += 1
         self._ready_obs[env_id] = obs
@@ -677,22 +683,22 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
             self._first_obs[env_id] = obs
         self._states[env_id] = RUN
 
-    def _reset_again(self, env_id: int, error: Exception) -> Any:
-        attempt = self._renew_and_reset if self._retry_type == "renew" else self._attempt_reset
-        try:
-            return attempt_again(error, partial(attempt, env_id), self._max_retry - 1, self._retry_waiting_time)
-        except Exception as e:  # code of the env
-            self._states[env_id] = ERROR
-            self._close_after_failure()
-            raise exhausted(env_id, "reset", self._max_retry, e) from e
+    def _attempt_again(self, env_id: int, method: str, attempt: Callable[[], Any], error: Exception) -> Any:
+        """Return the result of `attempt()`, which is called until `max_retry` attempts have failed, one with `error`.
 
-    def _step_again(self, env_id: int, action: Any, error: Exception) -> Any:
-        attempt = partial(call_with_timeout, self._step_timeout, "step_timeout", self._envs[env_id].step, action)
-        try:
-            return attempt_again(error, attempt, self._max_retry - 1, self._retry_waiting_time)
-        except Exception as e:  # code of the env
-            self._states[env_id] = ERROR
-            raise exhausted(env_id, "step", self._max_retry, e) from e
+        Raises:
+            RuntimeError: every attempt failed; the env is in the state ERROR then, and the manager closed by a reset.
+        """
+        for _ in range(self._max_retry - 1):
+            time.sleep(self._retry_waiting_time)
+            try:
+                return attempt()
+            except Exception as e:  # code of the env
+                error = e
+        self._states[env_id] = ERROR
+        if method == "reset":
+            self._close_after_failure()
+        raise exhausted(env_id, method, self._max_retry, error)
 
     def _close_after_failure(self) -> None:
         try:
@@ -834,27 +840,11 @@ def call_with_timeout(
     Raises:
         TimeoutError: the call took longer than the config value `key` allows.
     """
-    if timeout_s is None:
-        return function(*args, **kwargs)
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    can_interrupt = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if timeout_s is None or not can_interrupt:
         return function(*args, **kwargs)
     with WatchDog(timeout_s, f"it took longer than {key} = {timeout_s} s"):
         return function(*args, **kwargs)
-
-
-def attempt_again(error: Exception, attempt: Callable[[], Any], times: int, wait_s: float) -> Any:
-    """Return the result of `attempt()`, called up to `times` times, each `wait_s` seconds after the last failure.
-
-    Raises:
-        Exception: the last error, when every attempt failed.
-    """
-    for _ in range(times):
-        time.sleep(wait_s)
-        try:
-            return attempt()
-        except Exception as e:  # code of the env
-            error = e
-    raise error
 
 
 def exhausted(env_id: int, method: str, attempts: int, error: Exception) -> RuntimeError:
@@ -878,20 +868,16 @@ def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
     try:
         found = [getattr(env, name) for name in names]
     except Exception:  # an env that knows its spaces only once it has been reset
-        _reset_for_spaces(env)
+        try:
+            env.reset()
+        except Exception as e:  # code of the env
+            if attribute_of(env, "observation_space") is None or attribute_of(env, "action_space") is None:
+                raise
+            tell_once(f"a reset of the env {type(env).__name__} for its reward_space", e)
         found = [_space_of(env, name) for name in names]
         env.close()
     observation_space, action_space, reward_space = map(gymnasium_space, found)
     return observation_space, action_space, reward_space
-
-
-def _reset_for_spaces(env: Any) -> None:
-    try:
-        env.reset()
-    except Exception as e:  # code of the env
-        if attribute_of(env, "observation_space") is None or attribute_of(env, "action_space") is None:
-            raise
-        tell_once(f"a reset of the env {type(env).__name__} for its reward_space", e)
 
 
 def _space_of(env: Any, name: str) -> Any:
@@ -902,10 +888,3 @@ def _space_of(env: Any, name: str) -> Any:
             raise TypeError(f"env_fn made {shown(env)}, which is no BaseEnv: {e}; {_ADAPT}") from e
         tell_once(f"{name} of the env {type(env).__name__}", e)
         return None
-
-
-def _seed_space(space: Any, seed: int) -> None:
-    try:
-        space.seed(seed)
-    except Exception as e:  # it only draws random_action; envs may have any object here, or None
-        _logger.debug("the action space %s cannot be seeded: %r", shown(space), e)

@@ -56,9 +56,12 @@ class SharedObs:
     Arrays of a fixed shape and dtype are shared, on any level of dict and tuple spaces. Three buffers are used in turn,
     so an observation is valid until three further ones are written.
 
+    Args:
+        space: the space of the observations; nothing is shared if it is None.
+
     Example:
         >>> from gymnasium.spaces import Box
-        >>> shared = SharedObs.for_space(Box(0, 1, (2,)), copy_on_get=True)
+        >>> shared = SharedObs(Box(0, 1, (2,)))
         >>> message = shared.write(np.array([0.5, 1], np.float32))
         >>> message, shared.read(message)
         ((1, Ellipsis), array([0.5, 1. ], dtype=float32))
@@ -66,14 +69,9 @@ class SharedObs:
         (-1, 'anything else')
     """
 
-    def __init__(self, trees: list[Any]) -> None:
-        self._trees = trees
+    def __init__(self, space: Any) -> None:
+        self._trees = [_buffers(space) for _ in range(_BUFFERS)]
         self._next = 0
-
-    @classmethod
-    def for_space(cls, space: Any, copy_on_get: bool) -> SharedObs:
-        """Return buffers for observations of `space`; nothing is shared if it is None."""
-        return cls([_buffers(space, copy_on_get) for _ in range(_BUFFERS)])
 
     @property
     def is_used(self) -> bool:
@@ -90,16 +88,16 @@ class SharedObs:
             return NOT_SHARED, obs
 
     def read(self, message: ObsMessage) -> Any:
-        """Return the observation given to `write`: copies with `copy_on_get`, else arrays in shared memory."""
+        """Return the observation given to `write`, whose arrays are in shared memory."""
         index, rest = message
         return rest if index == NOT_SHARED else _gather(self._trees[index], rest)
 
 
-def _buffers(space: Any, copy_on_get: bool) -> Any:
+def _buffers(space: Any) -> Any:
     """Return a ShmBuffer for an array of fixed shape, or dicts and tuples of them as in the space, else None."""
     kind = space_kind(space)
     if kind in ("Dict", "Tuple"):
-        tree = {key: _buffers(part, copy_on_get) for key, part in members_of(space).items()}
+        tree = {key: _buffers(part) for key, part in members_of(space).items()}
         if all(part is None for part in tree.values()):
             return None
         return tree if kind == "Dict" else tuple(tree.values())
@@ -107,7 +105,7 @@ def _buffers(space: Any, copy_on_get: bool) -> Any:
     # Without a dimension it is a number.
     if not isinstance(shape, tuple) or not shape or dtype is None or np.dtype(dtype).hasobject:
         return None
-    return ShmBuffer(dtype, shape, copy_on_get)
+    return ShmBuffer(dtype, shape, copy_on_get=False)
 
 
 class _MisfitError(Exception):
@@ -194,7 +192,15 @@ class Failure(NamedTuple):
     def of(cls, error: BaseException, method: str) -> Failure:
         """Return the failure of `method` with `error`, which may be impossible to pickle."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return cls(method, type(error).__name__, text, _pickled(error))
+        pickled = None
+        # SystemExit and the like were meant for the env's process, not for the manager's.
+        if isinstance(error, Exception):
+            try:
+                pickled = encode(error.with_traceback(None))
+                pickle.loads(pickled)  # classes with constructors of their own fail only here
+            except Exception:  # it may hold anything
+                pickled = None
+        return cls(method, type(error).__name__, text, pickled)
 
     def to_exception(self, env_id: int) -> Exception:
         """Return an exception, if possible of the original class, whose only argument says what failed where."""
@@ -217,18 +223,6 @@ class Failure(NamedTuple):
         if not has_text:  # it has a text of its own
             error.__cause__ = own
         return error
-
-
-def _pickled(error: BaseException) -> bytes | None:
-    # SystemExit and the like were meant for the env's process, not for the manager's.
-    if not isinstance(error, Exception):
-        return None
-    try:
-        data = encode(error.with_traceback(None))
-        pickle.loads(data)  # classes with constructors of their own fail only here
-    except Exception:  # it may hold anything
-        return None
-    return data
 
 
 def encode(message: Any) -> bytes:
@@ -274,32 +268,12 @@ class ChildPlan:
     parent_pid: int
     random_words: tuple[int, ...] = ()
 
-    def make_env(self) -> Any:
-        """Make the env."""
-        env_fn = pickle.loads(self.env_fn) if isinstance(self.env_fn, bytes) else self.env_fn
-        env = env_fn()
-        if self.replay_path is not None:
-            env.enable_save_replay(self.replay_path)
-        return env
-
 
 def run_child(plan: ChildPlan, source: Connection, sink: Connection, inherited: Iterable[Connection]) -> None:
     """Run the process of an env until its manager closes it or ends.
 
     Args:
         source, sink: the connections for requests and answers.
-        inherited: connections of the parent that a forked process must not hold open.
-    """
-    enter_child(plan, inherited)
-    # Without the manager's process there is nothing to answer to.
-    with contextlib.suppress(EOFError, ConnectionError):
-        EnvServer(plan, source, sink).serve()
-
-
-def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
-    """Release what this process, which was started for an env, has inherited from its parent.
-
-    Args:
         inherited: connections of the parent that a forked process must not hold open.
     """
     reset_inherited()
@@ -310,6 +284,9 @@ def enter_child(plan: ChildPlan, inherited: Iterable[Connection] = ()) -> None:
     die_with(plan.parent_pid, farewell_s=_FAREWELL_S)
     allow_children()
     seed_globals(plan.random_words)
+    # Without the manager's process there is nothing to answer to.
+    with contextlib.suppress(EOFError, ConnectionError):
+        EnvServer(plan, source, sink).serve()
 
 
 _released_pipe: int | None = None
@@ -331,23 +308,24 @@ def _release_fork_server() -> None:
         _released_pipe = pipe
 
 
-class EnvHost:
-    """Host of one env in its own process: makes the env and performs the manager's requests.
+class EnvServer:
+    """Server in the process of an env: makes the env, and answers the requests of the manager, in order.
+
+    If the parent process dies while the env is working, the kernel kills this process at once, since code of the env
+    may hold the interpreter lock forever. An env that waits for a request is closed first. A fork server also ends with
+    the manager's process, once none of the processes that it has forked holds its pipe.
 
     Args:
         plan: the arguments of the process.
-
-    Attributes:
-        env: the env; None before the request `make` and after `close`.
-        failed: the method of the env that was called last, for error messages.
-        reset_follows: whether the last step ended an episode, so that `begin_episode` must follow.
+        source, sink: the connections for requests and answers.
     """
 
-    def __init__(self, plan: ChildPlan) -> None:
-        self._plan = plan
-        self.env: Any = None
-        self.failed = ""
-        self.reset_follows = False
+    def __init__(self, plan: ChildPlan, source: Connection, sink: Connection) -> None:
+        self._plan, self._source, self._sink = plan, source, sink
+        self._parent_pid = os.getppid()  # a fork server, or the manager's process
+        self._env: Any = None  # before the request `make` and after `close`
+        self._failed = ""  # the method of the env that was called last, for error messages
+        self._reset_follows = False  # whether the last step ended an episode, so that `begin_episode` must follow
         self._reset_param: dict[str, Any] = {}
         self._seed: EnvSeed | None = None  # to be applied before the next reset
         self._handlers: dict[str, Callable[..., Any]] = {
@@ -360,32 +338,75 @@ class EnvHost:
             "restore": self._restore,
         }
 
-    def perform(self, method: str, *args: Any) -> Any:
-        """Return the result of a request: of a method of this class, or else of the env.
+    def serve(self) -> None:
+        """Make the env and answer until the request `close`, or until the env cannot be made.
 
         Raises:
-            Exception: an error of the env in the method `failed`.
+            EOFError, OSError: the manager's process is gone.
         """
-        self.failed = "reset" if method == "begin_episode" else method
-        handler = self._handlers.get(method)
-        return self._call(method, *args) if handler is None else handler(*args)
+        use_one_thread()
+        self._answer("make")
+        try:
+            while self._env is not None:
+                data = self._source.recv_bytes()
+                try:
+                    with self._at_work():
+                        method, args = pickle.loads(data)
+                except Exception as e:  # its class cannot be imported here
+                    self._sink.send_bytes(encode((False, Failure.of(e, "reading a request"), False)))
+                    continue
+                self._answer(method, *args)
+                if self._reset_follows:
+                    self._reset_follows = False
+                    self._answer("begin_episode")
+        finally:
+            if self._env is not None:
+                self._close()
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        set_death_signal(KILL)
+        if os.getppid() != self._parent_pid:
+            raise EOFError("the manager's process has ended")
+        try:
+            yield
+        finally:
+            set_death_signal(0)
+
+    def _answer(self, method: str, *args: Any) -> None:
+        """Send the result of a request, or its failure: of a method of this class, or else of the env."""
+        self._failed = "reset" if method == "begin_episode" else method
+        with self._at_work():
+            try:
+                handler = self._handlers.get(method)
+                result = self._call(method, *args) if handler is None else handler(*args)
+                data = encode((True, result, self._reset_follows))
+            except BaseException as e:  # any failure of the env is an answer, SystemExit too
+                self._reset_follows = False
+                data = encode((False, Failure.of(e, self._failed), False))
+        self._sink.send_bytes(data)  # who has read it finds an env that waits
 
     def _call(self, method: str, *args: Any) -> Any:
         if method == "attribute":
-            return getattr(self.env, args[0], None)
+            return getattr(self._env, args[0], None)
         if method in ENV_CALLS:
-            return ENV_CALLS[method](self.env, *args)
-        result = getattr(self.env, method)(*args)
+            return ENV_CALLS[method](self._env, *args)
+        result = getattr(self._env, method)(*args)
         if method == "reward_shaping" and result is None:
             return args[0]  # which the env has changed
         return result
 
     def _close(self) -> None:
-        env, self.env = self.env, None
+        env, self._env = self._env, None
         env.close()
 
     def _make(self) -> None:
-        self.env = self._plan.make_env()
+        plan = self._plan
+        env_fn = pickle.loads(plan.env_fn) if isinstance(plan.env_fn, bytes) else plan.env_fn
+        env = env_fn()
+        if plan.replay_path is not None:
+            env.enable_save_replay(plan.replay_path)
+        self._env = env
         use_one_thread()
 
     def _step(self, packed_action: Any, auto_reset: bool, seed: EnvSeed | None) -> tuple[ObsMessage, Any]:
@@ -393,10 +414,10 @@ class EnvHost:
         if seed is not None:
             self._seed = seed
         action = unpack_array(packed_action)
-        timestep = call_with_timeout(self._plan.step_timeout, "step_timeout", self.env.step, action)
+        timestep = call_with_timeout(self._plan.step_timeout, "step_timeout", self._env.step, action)
         if not hasattr(timestep, "done"):
-            raise no_timestep(self.env, timestep)
-        self.reset_follows = not is_abnormal_timestep(timestep) and auto_reset and is_done(timestep.done)
+            raise no_timestep(self._env, timestep)
+        self._reset_follows = not is_abnormal_timestep(timestep) and auto_reset and is_done(timestep.done)
         obs = self._plan.shared_obs.write(timestep.obs)
         if type(timestep) is BaseEnvTimestep:
             return obs, (pack_array(timestep.reward), timestep.done, timestep.info)
@@ -411,87 +432,21 @@ class EnvHost:
     def _begin_episode(self) -> ObsMessage:
         seed, self._seed = self._seed, None
         if seed is not None:
-            self.failed = "seed"
-            seed.apply(self.env)
-            self.failed = "reset"
-        obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self.env.reset, **self._reset_param)
+            self._failed = "seed"
+            seed.apply(self._env)
+            self._failed = "reset"
+        obs = call_with_timeout(self._plan.reset_timeout, "reset_timeout", self._env.reset, **self._reset_param)
         return self._plan.shared_obs.write(obs)
 
     def _save_state(self) -> dict[str, Any]:
         """Return the state of the env, and the seed that it is given before its next reset."""
-        return {**save_env(self.env), "seed": None if self._seed is None else list(self._seed)}
+        return {**save_env(self._env), "seed": None if self._seed is None else list(self._seed)}
 
     def _restore(self, state: Mapping[str, Any], seed: EnvSeed | None, param: dict[str, Any] | None) -> str:
         """Put the env into a state of `_save_state`; see `restore_env`."""
         self._seed = None if state["seed"] is None else EnvSeed(*state["seed"])
         self._reset_param = param or {}
-        return restore_env(self.env, state, seed)
-
-
-class EnvServer:
-    """Server in the process of an env that answers the requests of a manager, in order.
-
-    If the parent process dies while the env is working, the kernel kills this process at once, since code of the env
-    may hold the interpreter lock forever. An env that waits for a request is closed first. A fork server also ends with
-    the manager's process, once none of the processes that it has forked holds its pipe.
-    """
-
-    def __init__(self, plan: ChildPlan, source: Connection, sink: Connection) -> None:
-        self._host = EnvHost(plan)
-        self._source = source
-        self._sink = sink
-        self._parent_pid = os.getppid()  # a fork server, or the manager's process
-
-    def serve(self) -> None:
-        """Make the env and answer until the request `close`, or until the env cannot be made.
-
-        Raises:
-            EOFError, OSError: the manager's process is gone.
-        """
-        use_one_thread()
-        host = self._host
-        self._answer("make")
-        try:
-            while host.env is not None:
-                self._serve_one()
-        finally:
-            env, host.env = host.env, None
-            if env is not None:
-                env.close()
-
-    @contextlib.contextmanager
-    def _at_work(self) -> Iterator[None]:
-        set_death_signal(KILL)
-        if os.getppid() != self._parent_pid:
-            raise EOFError("the manager's process has ended")
-        try:
-            yield
-        finally:
-            set_death_signal(0)
-
-    def _serve_one(self) -> None:
-        data = self._source.recv_bytes()
-        try:
-            with self._at_work():
-                method, args = pickle.loads(data)
-        except Exception as e:  # its class cannot be imported here
-            self._sink.send_bytes(encode((False, Failure.of(e, "reading a request"), False)))
-            return
-        self._answer(method, *args)
-        if self._host.reset_follows:
-            self._host.reset_follows = False
-            self._answer("begin_episode")
-
-    def _answer(self, method: str, *args: Any) -> None:
-        """Send the result of a request, or its failure."""
-        host = self._host
-        with self._at_work():
-            try:
-                data = encode((True, host.perform(method, *args), host.reset_follows))
-            except BaseException as e:  # any failure of the env is an answer, SystemExit too
-                host.reset_follows = False
-                data = encode((False, Failure.of(e, host.failed), False))
-        self._sink.send_bytes(data)  # who has read it finds an env that waits
+        return restore_env(self._env, state, seed)
 
 
 def use_one_thread() -> None:

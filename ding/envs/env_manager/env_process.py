@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from enum import Enum
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
@@ -52,20 +51,6 @@ _HINTS = {
 }
 
 
-class Request(Enum):
-    """Kinds of requests to a process."""
-
-    MAKE = "make"
-    RESET = "reset"
-    STEP = "step"
-    CALL = "call"  # of any other method, or for an attribute
-    CLOSE = "close"
-
-
-class EnvBusyError(RuntimeError):
-    """A request was sent to a process that still works on another one."""
-
-
 class Limit(NamedTuple):
     """Time limit of a request, and a description of the config value that sets it."""
 
@@ -77,13 +62,14 @@ class Reply(NamedTuple):
     """The outcome of a request.
 
     Attributes:
+        method: the requested method: `make`, `reset`, `step`, `close`, or another one of `EnvServer` or the env.
         error: the reason why there is no `value`, else None.
         failed: the method that failed, which may differ from the requested one.
         reset_follows: whether the process now works on a reset, after a step that ended an episode.
     """
 
     env_id: int
-    request: Request
+    method: str
     value: Any = None
     error: Exception | None = None
     failed: str = ""
@@ -97,20 +83,19 @@ class _Work(NamedTuple):
         deadline: the end of its time (of the monotonic clock), None for no limit.
     """
 
-    request: Request
     method: str
     limit: Limit | None
     deadline: float | None
     reset_limit: Limit | None = None
 
     @classmethod
-    def begun(cls, request: Request, method: str, limit: Limit | None, reset_limit: Limit | None = None) -> _Work:
+    def begun(cls, method: str, limit: Limit | None, reset_limit: Limit | None = None) -> _Work:
         deadline = None if limit is None else time.monotonic() + limit.seconds
-        return cls(request, method, limit, deadline, reset_limit)
+        return cls(method, limit, deadline, reset_limit)
 
 
 class EnvProcess:
-    """The process of an env, which works on one request at a time, first on `Request.MAKE`.
+    """The process of an env, which works on one request at a time, first on `make`.
 
     Each request has one reply. It is an error if the process ends, or if the time is over: then the process is killed.
     `wait_for_replies` waits; other methods block only for the start, the end, and a large request to a process that
@@ -143,9 +128,12 @@ class EnvProcess:
         ours = self._source, self._sink
         inherited = [end for other in others if not other.is_dead for end in (other._source, other._sink)]
         inherited = [*inherited, *ours] if context.get_start_method() == "fork" else []
-        args = plan, their_source, their_sink, inherited
-        name = f"subprocess_env_manager{plan.env_id}_{time.time()}"
-        self._process: Any = context.Process(target=run_child, args=args, name=name, daemon=True)  # type: ignore[attr-defined]
+        self._process: Any = context.Process(  # type: ignore[attr-defined]
+            target=run_child,
+            args=(plan, their_source, their_sink, inherited),
+            name=f"subprocess_env_manager{plan.env_id}_{time.time()}",
+            daemon=True,
+        )
         try:
             with warnings.catch_warnings():
                 # `fork` is a choice of the config; `reset_inherited` undoes what could harm the child.
@@ -160,22 +148,15 @@ class EnvProcess:
             their_sink.close()
         self.pid: int = self._process.pid
         self._end = ProcessEnd(self._process)
-        self._work: _Work | None = _Work.begun(Request.MAKE, "make", limit)
+        self._work: _Work | None = _Work.begun("make", limit)
 
     @property
-    def request(self) -> Request | None:
-        """The request that the process works on; None for none."""
+    def request(self) -> str | None:
+        """The requested method that the process works on; None for none."""
         work = self._work
-        return None if work is None else work.request
+        return None if work is None else work.method
 
-    @property
-    def is_inherited(self) -> bool:
-        """Whether this process was forked from the one that started the env's process."""
-        return os.getpid() != self._owner_pid
-
-    def send(
-        self, request: Request, method: str, *args: Any, limit: Limit | None = None, reset_limit: Limit | None = None
-    ) -> None:
+    def send(self, method: str, *args: Any, limit: Limit | None = None, reset_limit: Limit | None = None) -> None:
         """Send a request to the process, which must be idle.
 
         Args:
@@ -183,13 +164,11 @@ class EnvProcess:
             reset_limit: the time limit of the reset that may follow it.
 
         Raises:
-            EnvBusyError: the process is working on another request.
             Exception: an argument cannot be pickled; nothing was sent.
         """
-        if self._work is not None:
-            raise EnvBusyError(f"env {self.env_id} cannot {method}: it has yet to answer to {self._work.method}")
+        assert self._work is None, f"env {self.env_id} cannot {method}: it has yet to answer to {self._work.method}"
         data = encode((method, args))
-        self._work = work = _Work.begun(request, method, limit, reset_limit)
+        self._work = work = _Work.begun(method, limit, reset_limit)
         if self.is_dead:  # which the reply will say
             return
         killer = None
@@ -221,7 +200,7 @@ class EnvProcess:
         if self.is_dead:
             return
         if not at_once and self.request is None:
-            self.send(Request.CLOSE, "close")
+            self.send("close")
             if wait_for_end([self], _END_S):
                 self._release(describe_exit(self._exitcode()))
                 return
@@ -247,14 +226,14 @@ class EnvProcess:
             text = f"the answer of env {self.env_id} to {work.method} cannot be read: {e!r}"
             error = EnvProcessError(text, self.env_id, work.method)
             error.__cause__ = e
-            return Reply(self.env_id, work.request, error=error, failed=work.method)
+            return Reply(self.env_id, work.method, error=error, failed=work.method)
         work = self._end_work()
         if not is_good:
             failure: Failure = value
-            return Reply(self.env_id, work.request, error=failure.to_exception(self.env_id), failed=failure.method)
+            return Reply(self.env_id, work.method, error=failure.to_exception(self.env_id), failed=failure.method)
         if reset_follows:
-            self._work = _Work.begun(Request.RESET, "reset", work.reset_limit)
-        return Reply(self.env_id, work.request, value, reset_follows=reset_follows)
+            self._work = _Work.begun("reset", work.reset_limit)
+        return Reply(self.env_id, work.method, value, reset_follows=reset_follows)
 
     def _end_work(self) -> _Work:
         work, self._work = self._work, None
@@ -274,14 +253,14 @@ class EnvProcess:
     def _reply_of_death(self) -> Reply:
         work = self._end_work()
         error = EnvDiedError(f"env {self.env_id} died in {work.method}: {self._death}", self.env_id, work.method)
-        return Reply(self.env_id, work.request, error=error, failed=work.method)
+        return Reply(self.env_id, work.method, error=error, failed=work.method)
 
     def _expire(self) -> Reply:
         self.end(at_once=True)
         work = self._end_work()
         assert work.limit is not None, "only a request with a limit is overdue"
         text = f"env {self.env_id}: {work.method} did not end within {work.limit.words}; its process was killed"
-        return Reply(self.env_id, work.request, error=TimeoutError(text), failed=work.method)
+        return Reply(self.env_id, work.method, error=TimeoutError(text), failed=work.method)
 
     def _exitcode(self) -> int | None:
         """Return the exit code, negative for a signal, of the ended process; None if the system does not report it."""
@@ -337,7 +316,8 @@ def wait_for_replies(processes: Iterable[EnvProcess], timeout_s: float | None) -
 
 def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
     """Close the envs and end all processes within a few seconds, and return the errors of envs that failed to close."""
-    running = [process for process in processes if not process.is_dead and not process.is_inherited]
+    # A process that was forked from the owner's has inherited the processes, but must not end them.
+    running = [process for process in processes if not process.is_dead and process._owner_pid == os.getpid()]
     errors: list[Exception] = []
     to_close = list(running)
     deadline = time.monotonic() + _CLOSE_S
@@ -345,14 +325,14 @@ def close_all(processes: Collection[EnvProcess]) -> list[Exception]:
         for process in [process for process in to_close if process.request is None]:
             to_close.remove(process)
             if not process.is_dead:
-                process.send(Request.CLOSE, "close")
+                process.send("close")
         left = deadline - time.monotonic()
         if left <= 0 or all(process.request is None for process in running):
             break
         for reply in wait_for_replies(running, left):
             if isinstance(reply.error, EnvDiedError):
                 _logger.warning("%s", reply.error)
-            elif reply.error is not None and reply.request is Request.CLOSE:
+            elif reply.error is not None and reply.method == "close":
                 errors.append(reply.error)
     running = [process for process in running if not process.is_dead]
     for process in _end_all(running, deadline):

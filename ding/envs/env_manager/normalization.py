@@ -47,16 +47,6 @@ ENV_CALLS: dict[str, Callable[..., Any]] = {"take_moments": take_moments, "put_m
 _DEEPEST = 64
 
 
-def env_layers(env: Any) -> Iterator[Any]:
-    """Yield `env` and the envs that it wraps, the outermost first."""
-    for _ in range(_DEEPEST):
-        yield env
-        inner = attribute_of(env, "env")
-        env = attribute_of(env, "_env") if inner is None else inner  # a BaseEnv keeps its inner env private
-        if env is None:
-            return
-
-
 def attribute_of(obj: Any, name: str) -> Any:
     """Return an attribute; None if there is none, or if reading it fails, as it may before the first reset."""
     try:
@@ -68,11 +58,15 @@ def attribute_of(obj: Any, name: str) -> Any:
 def _named_normalizers(env: Any) -> Iterator[tuple[str, RunningNormWrapper]]:
     """Yield `(name, wrapper)` of wrappers that share statistics, outermost first; a name is the class and a number."""
     numbers: Counter[str] = Counter()
-    for layer in env_layers(env):
-        if isinstance(layer, RunningNormWrapper) and layer.keep_statistics is not False:
-            kind = type(layer).__name__
-            yield f"{kind}{numbers[kind]}", layer
+    for _ in range(_DEEPEST):
+        if isinstance(env, RunningNormWrapper) and env.keep_statistics is not False:
+            kind = type(env).__name__
+            yield f"{kind}{numbers[kind]}", env
             numbers[kind] += 1
+        inner = attribute_of(env, "env")
+        env = attribute_of(env, "_env") if inner is None else inner  # a BaseEnv keeps its inner env private
+        if env is None:
+            return
 
 
 class Normalization:

@@ -48,7 +48,6 @@ from ding.envs.env_manager.env_process import (
     EnvProcess,
     Limit,
     Reply,
-    Request,
     close_all,
     portable,
     wait_for_replies,
@@ -151,7 +150,13 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._reset_inplace = self._cfg.reset_inplace
         if self._reset_inplace and not self._auto_reset:
             raise AssertionError("reset_inplace=True is not allowed with auto_reset=False: there is no reset then")
-        self._set_limits()
+        self._connect_limit = connect = Limit(self._connect_timeout, f"connect_timeout = {self._connect_timeout} s")
+        self._reset_limit, self._step_limit = connect, None
+        if self._reset_timeout is not None:
+            own = Limit(self._reset_timeout + _GRACE_S, f"reset_timeout = {self._reset_timeout} s")
+            self._reset_limit = min(own, connect)
+        if self._step_timeout is not None:
+            self._step_limit = Limit(self._step_timeout + _GRACE_S, f"step_timeout = {self._step_timeout} s")
         self._clear()
 
     def _clear(self) -> None:
@@ -172,15 +177,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._failure: Exception | None = None
         # An RLock while there are processes; reading from them, starting and closing them takes it.
         self._lock: AbstractContextManager[Any] = nullcontext()
-
-    def _set_limits(self) -> None:
-        self._connect_limit = connect = Limit(self._connect_timeout, f"connect_timeout = {self._connect_timeout} s")
-        self._reset_limit, self._step_limit = connect, None
-        if self._reset_timeout is not None:
-            own = Limit(self._reset_timeout + _GRACE_S, f"reset_timeout = {self._reset_timeout} s")
-            self._reset_limit = min(own, connect)
-        if self._step_timeout is not None:
-            self._step_limit = Limit(self._step_timeout + _GRACE_S, f"step_timeout = {self._step_timeout} s")
 
     @property
     def ready_env(self) -> set[int]:
@@ -267,7 +263,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     def _step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Act like `step`, and return timesteps whose observations may be in shared memory."""
         self._check_open()
-        self._check_ready(actions)
+        self._check_ids(actions)
+        self._wait_while(lambda: any(self._is_busy(i) and i not in self._awaited for i in actions))
+        ready = self._ready_ids()
+        if not actions.keys() <= set(ready):
+            self._refuse(actions, ready)
         try:
             for env_id, action in actions.items():
                 self._send_step(env_id, action)
@@ -341,39 +341,28 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
             self._take_in_replies(0)
         self._wait_while(lambda: not self._ready_ids() and self._is_any_unsettled())
 
-    def _check_ready(self, env_ids: Iterable[int]) -> None:
-        self._check_ids(env_ids)
-        self._wait_while(lambda: any(self._is_busy(i) and i not in self._awaited for i in env_ids))
-        ready = self._ready_ids()
-        if not set(env_ids).issubset(ready):
-            self._refuse(env_ids, ready)
-
     def _await_steps(self) -> None:
         wait_num = min(self._wait_num, len(self._awaited) + len(self._arrived))
         patience = math.inf if self._step_wait_timeout is None else self._step_wait_timeout
         deadline = time.monotonic() + patience
         while self._awaited:
             timeout = None
-            if len(self._arrived) >= wait_num and patience < math.inf and self._is_any_going_on():
+            continues = any(self._states[env_id] == RUN for env_id in self._arrived)
+            if len(self._arrived) >= wait_num and patience < math.inf and continues:
                 timeout = deadline - time.monotonic()
                 if timeout <= 0:
                     return
             self._take_in_replies(timeout)
 
-    def _is_any_going_on(self) -> bool:
-        return any(self._states[env_id] == RUN for env_id in self._arrived)
-
     def _wait_while(self, is_waiting: Callable[[], bool]) -> None:
-        self._raise_failure()
-        while is_waiting():
+        while True:
+            if self._failure is not None:
+                failure = self._failure
+                self._close_after_failure()
+                raise failure
+            if not is_waiting():
+                return
             self._take_in_replies(None)
-            self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            failure = self._failure
-            self._close_after_failure()
-            raise failure
 
     def _take_in_replies(self, timeout_s: float | None) -> None:
         """Process the replies that have arrived, after waiting up to `timeout_s` seconds; see `wait_for_replies`."""
@@ -389,21 +378,26 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
     def _take_in(self, reply: Reply) -> None:
         """Update the state of an env from its reply."""
-        env_id, request, error = reply.env_id, reply.request, reply.error
-        if request is Request.STEP:
+        env_id, method, error = reply.env_id, reply.method, reply.error
+        if method == "step":
             if error is None:
                 self._end_step(reply)
+            elif env_id not in self._discarded:
+                self._fail(env_id, error)
             else:
-                self._fail_step(env_id, error)
-        elif request is Request.RESET:
+                _logger.warning("env %s is reset after a step that failed: %s", env_id, error)
+        elif method == "reset":
             if error is None:
                 self._end_reset(env_id, reply.value)
             else:
                 self._fail_reset(env_id, error, reply.failed)
-        elif request is Request.CALL:
+        elif method not in ("make", "close"):
             self._answers[env_id] = reply
-        elif request is Request.MAKE and error is not None:
-            self._fail_make(env_id, error)
+        elif method == "make" and error is not None:
+            self._processes[env_id].end(at_once=True)
+            if self._attempts.get(env_id, 1) == 1:
+                self._fail(env_id, error)
+            self._fail_reset(env_id, error, "make")
 
     def _fail(self, env_id: int, error: Exception) -> None:
         """Close the manager, and raise an env's error."""
@@ -417,7 +411,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         is_last = self._env_episode_count[env_id] + 1 >= self._episode_num
         seed = self._seeds.pending(env_id)
         self._processes[env_id].send(
-            Request.STEP,
             "step",
             pack_array(action),
             self._auto_reset and not is_last,
@@ -473,11 +466,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
                 if process is not None:
                     process.set_limit(self._connect_limit)
 
-    def _fail_step(self, env_id: int, error: Exception) -> None:
-        if env_id not in self._discarded:
-            self._fail(env_id, error)
-        _logger.warning("env %s is reset after a step that failed: %s", env_id, error)
-
     def _read_obs(self, env_id: int, message: ObsMessage) -> Any:
         shared = self._shared_obs[env_id]
         if message[0] == NOT_SHARED and shared.is_used:
@@ -504,11 +492,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._wait_while(lambda: any(env_id in self._attempts for env_id in env_ids))
 
     def _is_being_made(self, env_id: int) -> bool:
-        return self._processes[env_id].request is Request.MAKE
+        return self._processes[env_id].request == "make"
 
     def _send_reset(self, env_id: int) -> None:
         param, seed = self._reset_param[env_id], self._seeds.pending(env_id)
-        self._processes[env_id].send(Request.RESET, "reset", param, seed, limit=self._reset_limit)
+        self._processes[env_id].send("reset", param, seed, limit=self._reset_limit)
         self._seeds.mark_seeded(env_id)
 
     def _end_reset(self, env_id: int, message: ObsMessage) -> None:
@@ -516,13 +504,14 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._episodes[env_id] += 1
         self._show(env_id, self._read_obs(env_id, message))
         self._states[env_id] = RUN
-        self._deliver_held(env_id)
-        self._retry_at.pop(env_id, None)
-        self._attempts.pop(env_id, None)
+        self._end_attempts(env_id)
 
-    def _deliver_held(self, env_id: int) -> None:
+    def _end_attempts(self, env_id: int) -> None:
+        """Note that the reset of an env is over, and deliver the timestep that was kept back for that."""
         if env_id in self._held:
             self._deliver(env_id, self._held.pop(env_id))
+        self._retry_at.pop(env_id, None)
+        self._attempts.pop(env_id, None)
 
     def _fail_reset(self, env_id: int, error: Exception, failed: str) -> None:
         """Schedule another attempt of a reset, or give up if it was the last one."""
@@ -530,19 +519,11 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         if failed == "seed" or attempts >= self._max_retry:
             self._states[env_id] = ERROR
             self._failure = error if failed == "seed" else exhausted(env_id, "reset", attempts, error)
-            self._deliver_held(env_id)
-            self._retry_at.pop(env_id, None)
-            self._attempts.pop(env_id, None)
+            self._end_attempts(env_id)
             return
         _logger.warning("attempt %s of %s to reset env %s failed: %s", attempts, self._max_retry, env_id, error)
         self._attempts[env_id] = attempts + 1
         self._retry_at[env_id] = time.monotonic() + self._retry_waiting_time
-
-    def _fail_make(self, env_id: int, error: Exception) -> None:
-        self._processes[env_id].end(at_once=True)
-        if self._attempts.get(env_id, 1) == 1:
-            self._fail(env_id, error)
-        self._fail_reset(env_id, error, "make")
 
     def _send_due_resets(self) -> None:
         """Request the resets that are due; that of an env without `_retry_at` is due as soon as its process is idle."""
@@ -550,21 +531,18 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         for env_id in list(self._attempts):
             if self._retry_at.get(env_id, now) > now:
                 continue
-            if self._processes[env_id].request is None:
+            process = self._processes[env_id]
+            if process.request is None:
                 try:
-                    self._begin_attempt(env_id)
+                    if env_id not in self._retry_at or (self._retry_type == "reset" and not process.is_dead):
+                        self._send_reset(env_id)
+                    else:
+                        process.end()
+                        self._start_process(env_id)
                 except Exception as e:  # code of `env_fn`
                     self._fail_reset(env_id, e, "make")
                     continue
             self._retry_at.pop(env_id, None)
-
-    def _begin_attempt(self, env_id: int) -> None:
-        process = self._processes[env_id]
-        if env_id not in self._retry_at or (self._retry_type == "reset" and not process.is_dead):
-            self._send_reset(env_id)
-        else:
-            process.end()
-            self._start_process(env_id)
 
     # Processes, and calls to single envs
 
@@ -577,7 +555,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         space = self._observation_space if self._shared_memory else None
         with self._lock:
             self._check_open()
-            self._shared_obs[env_id] = SharedObs.for_space(space, copy_on_get=False)
+            self._shared_obs[env_id] = SharedObs(space)
             self._start_process(env_id)
 
     def _start_process(self, env_id: int) -> None:
@@ -615,7 +593,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         self._wait_while(lambda: any(map(self._is_busy, env_ids)))
         self._answers = {}
         for env_id in env_ids:
-            self._processes[env_id].send(Request.CALL, method, *args[env_id], limit=limit)
+            self._processes[env_id].send(method, *args[env_id], limit=limit)
         self._wait_while(lambda: not self._answers.keys() >= args.keys())
         answers, self._answers = self._answers, {}
         for env_id in env_ids:

@@ -202,34 +202,32 @@ class VectorEnvManager(BatchEnvManager):
 
 def _vector_of_section(cfg: Mapping[str, Any], env_cfg: Mapping[str, Any], count: int) -> Any:
     """Return the vector env of the `env_id` in the config, or otherwise in the env section."""
+    import gymnasium
+
     refuse_foreign(env_cfg, "vector_env", "; use 'subprocess' to have actions binned", ("act_bins", "env_wrapper"))
     own_id = {} if cfg["env_id"] is None else {"env_id": cfg["env_id"]}
     source = GymnasiumSource.from_config(
         {**env_cfg, **own_id, "kwargs": {**env_cfg.get("kwargs", {}), **cfg["kwargs"]}}
     )
-    mode = cfg["vectorization_mode"] or ("vector_entry_point" if _has_entry_point(source) else "sync")
+    env_id, limit = (None, None) if source.env_id is None or source.wrappers else resolve_id(source.env_id)
+    mode = cfg["vectorization_mode"]
+    if mode is None:
+        has_own = env_id is not None and gymnasium.spec(env_id).vector_entry_point is not None
+        mode = "vector_entry_point" if has_own else "sync"
     if mode == "vector_entry_point":
         if cfg["vector_kwargs"]:
             raise ConfigError("env.manager.vector_kwargs have no meaning for an env's own vector env; use kwargs")
-        return _native(source, count)
+        if env_id is None:
+            raise ConfigError(
+                "an env's own vector env takes an env_id, and no wrappers of single envs; set env.manager."
+                "vectorization_mode to 'sync' or 'async'"
+            )
+        limit = source.max_episode_steps or limit
+        limits = {} if limit is None else {"max_episode_steps": limit}
+        return gymnasium.make_vec(env_id, count, mode, **{**limits, **source.kwargs})
     if source.is_instance:
         raise ConfigError(f"env.env = {shown(source.env)} is one env; give a function that makes it")
     return _vector_of_singles(source, count, mode == "async", cfg["vector_kwargs"])
-
-
-def _native(source: GymnasiumSource, count: int) -> Any:
-    """Return the native vector env of an env."""
-    import gymnasium
-
-    if source.env_id is None or source.wrappers:
-        raise ConfigError(
-            "an env's own vector env takes an env_id, and no wrappers of single envs; set env.manager."
-            "vectorization_mode to 'sync' or 'async'"
-        )
-    env_id, limit = resolve_id(source.env_id)
-    limit = source.max_episode_steps or limit
-    limits = {} if limit is None else {"max_episode_steps": limit}
-    return gymnasium.make_vec(env_id, count, "vector_entry_point", **{**limits, **source.kwargs})
 
 
 def _vector_of_singles(source: GymnasiumSource, count: int, in_processes: bool, kwargs: Mapping[str, Any]) -> Any:
@@ -276,14 +274,6 @@ def _checked(env: Any, name: str) -> Any:
 
     space = env.observation_space
     return Checked(env)
-
-
-def _has_entry_point(source: GymnasiumSource) -> bool:
-    import gymnasium
-
-    if source.env_id is None or source.wrappers:
-        return False
-    return gymnasium.spec(resolve_id(source.env_id)[0]).vector_entry_point is not None
 
 
 def _is_of_arrays(space: Any) -> bool:

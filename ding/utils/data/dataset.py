@@ -114,20 +114,16 @@ def _read(path: str, trusted: bool) -> list[Any]:
             )
         items = pickle.loads(content)
     else:
-        items = _unpack_items(path, content)
+        try:
+            data = unpack(content)
+        except ValueError as error:
+            raise ValueError(f"{path} does not hold demonstrations: {error}") from error
+        if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (_FORMAT, _VERSION):
+            raise ValueError(f"{path} does not hold demonstrations of version {_VERSION}; write it with naive_save")
+        items = data["items"]
     if not isinstance(items, list):
         raise ValueError(f"{path} holds a {type(items).__name__}; it must hold a list of demonstrations")
     return items
-
-
-def _unpack_items(path: str, content: bytes) -> Any:
-    try:
-        data = unpack(content)
-    except ValueError as error:
-        raise ValueError(f"{path} does not hold demonstrations: {error}") from error
-    if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (_FORMAT, _VERSION):
-        raise ValueError(f"{path} does not hold demonstrations of version {_VERSION}; write it with naive_save")
-    return data["items"]
 
 
 _KEYS = ("obs", "action", "reward", "done", "next_obs")
@@ -270,7 +266,9 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
         obs = columns["obs"]
         self.mean: np.ndarray = obs.mean(0, dtype=np.float64).astype(np.float32)
         self.std: np.ndarray = (obs.std(0, dtype=np.float64) + 1e-3).astype(np.float32)
-        self._data = {key: _single(column) for key, column in columns.items()}
+        self._data = {
+            key: column.astype(np.float32) if column.dtype == np.float64 else column for key, column in columns.items()
+        }
         if normalize_states:
             for key in {"obs", "next_obs"} & self._data.keys():
                 self._data[key] = ((self._data[key] - self.mean) / self.std).astype(np.float32)
@@ -289,10 +287,6 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
             for key, column in self._data.items()
         }
         return Samples(Table(columns))
-
-
-def _single(column: np.ndarray) -> np.ndarray:
-    return column.astype(np.float32) if column.dtype == np.float64 else column
 
 
 def _collect_setting(cfg: Any, key: str) -> Any:

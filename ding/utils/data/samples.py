@@ -133,10 +133,6 @@ class Column:
         return size
 
 
-def _tensor_items(values: np.ndarray) -> list[Any]:
-    return list(map(torch.from_numpy, _array_items(values)))
-
-
 def _array_items(values: np.ndarray) -> list[Any]:
     if values.ndim == 1:  # indexing would give numpy scalars
         return [values[i : i + 1].copy().reshape(()) for i in range(len(values))]
@@ -144,7 +140,7 @@ def _array_items(values: np.ndarray) -> list[Any]:
 
 
 _ITEMS: dict[Kind, Callable[[np.ndarray], list[Any]]] = {
-    Kind.TENSOR: _tensor_items,
+    Kind.TENSOR: lambda values: list(map(torch.from_numpy, _array_items(values))),
     Kind.ARRAY: _array_items,
     Kind.SCALAR: list,
     Kind.FLOAT: np.ndarray.tolist,
@@ -583,10 +579,15 @@ def pack(values: list[Any]) -> Node:
         return Column(Kind.OBJECT, values)
     if issubclass(kind, torch.Tensor):
         return _pack_tensors(values)
-    if kind is np.ndarray:
-        return _pack_arrays(values)
+    if kind is np.ndarray and first.dtype.kind in _NUMBER_KINDS:
+        is_alike = len({value.dtype for value in values}) == 1 and len({value.shape for value in values}) == 1
+        return Column(Kind.ARRAY, np.array(values)) if is_alike else Column(Kind.OBJECT, values)
     if kind in _NUMBERS:
-        return _pack_numbers(_NUMBERS[kind], values)
+        number, dtype = _NUMBERS[kind]
+        try:
+            return Column(number, np.array(values, dtype))
+        except OverflowError:  # integers beyond 64 bits
+            return Column(Kind.OBJECT, values)
     if issubclass(kind, np.generic) and first.dtype.kind in _NUMBER_KINDS:
         return Column(Kind.SCALAR, np.array(values))
     if kind is dict and (parts := _values_by_key(values)) is not None:
@@ -603,14 +604,6 @@ _NUMBERS: dict[type, tuple[Kind, Any]] = {
 }
 
 
-def _pack_numbers(how: tuple[Kind, Any], values: list[Any]) -> Column:
-    kind, dtype = how
-    try:
-        return Column(kind, np.array(values, dtype))
-    except OverflowError:  # integers beyond 64 bits
-        return Column(Kind.OBJECT, values)
-
-
 def _pack_tensors(values: list[torch.Tensor]) -> Column:
     first = values[0]
     if (
@@ -625,13 +618,6 @@ def _pack_tensors(values: list[torch.Tensor]) -> Column:
         return Column(Kind.TENSOR, torch.stack(values).detach().numpy())
     except RuntimeError:  # shapes, layouts or devices differ
         return Column(Kind.OBJECT, values)
-
-
-def _pack_arrays(values: list[np.ndarray]) -> Column:
-    is_alike = len({value.dtype for value in values}) == 1 and len({value.shape for value in values}) == 1
-    if values[0].dtype.kind in _NUMBER_KINDS and is_alike:
-        return Column(Kind.ARRAY, np.array(values))
-    return Column(Kind.OBJECT, values)
 
 
 def _pack_sequences(values: list[Any]) -> Node:

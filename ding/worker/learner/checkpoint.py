@@ -78,7 +78,12 @@ def plain_state(state: Any, where: str = "state") -> Any:
     if isinstance(state, np.ndarray) and state.dtype.kind in "biufc":
         return torch.from_numpy(np.ascontiguousarray(state).copy())
     if isinstance(state, Mapping):
-        return _plain_mapping(state, where)
+        items = {plain_state(key, where): plain_state(value, f"{where}[{key!r}]") for key, value in state.items()}
+        if kind is not OrderedDict:
+            return items
+        # A module's state_dict has format versions in an attribute, so return the object itself if nothing changed.
+        is_same = all(new is old for new, old in zip(items.values(), state.values(), strict=True))
+        return state if is_same else OrderedDict(items)
     if kind in (list, tuple):
         return kind(plain_state(value, f"{where}[{index}]") for index, value in enumerate(state))
     one_time_warning(
@@ -86,12 +91,3 @@ def plain_state(state: Any, where: str = "state") -> Any:
         "a file that holds it is read only with trust_pickle=True"
     )
     return state
-
-
-def _plain_mapping(state: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:
-    items = {plain_state(key, where): plain_state(value, f"{where}[{key!r}]") for key, value in state.items()}
-    if type(state) is OrderedDict:
-        # A module's state_dict has format versions in an attribute, so return the object itself if nothing changed.
-        is_same = all(new is old for new, old in zip(items.values(), state.values(), strict=True))
-        return state if is_same else OrderedDict(items)
-    return items

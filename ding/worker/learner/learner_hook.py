@@ -284,21 +284,18 @@ class LogShowHook(PeriodicHook):
     def act(self, engine: Any) -> None:
         """Write to the logs."""
         with engine.worker_log.only_shows():
-            self._write(engine)
-
-    def _write(self, engine: Any) -> None:
-        averages = {f"{name}_avg": engine.monitor.avg[name]() for name in engine.policy.monitor_vars()}
-        engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
-        engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
-        engine.worker_log.scalars(averages, engine.train_iter, engine.collector_envstep)
-        if engine.on_averages is not None:
-            engine.on_averages(engine.train_iter, averages)
-        if engine.tb_logger is None:
-            return
-        for key, values in engine.log_buffer["histogram"].items():
-            engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
-        for key, values in engine.log_buffer["scalars"].items():
-            engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
+            averages = {f"{name}_avg": engine.monitor.avg[name]() for name in engine.policy.monitor_vars()}
+            engine.info(f"train iteration {engine.train_iter}, env step {engine.collector_envstep}")
+            engine.logger.info(engine.logger.get_tabulate_vars_hor(averages))
+            engine.worker_log.scalars(averages, engine.train_iter, engine.collector_envstep)
+            if engine.on_averages is not None:
+                engine.on_averages(engine.train_iter, averages)
+            if engine.tb_logger is None:
+                return
+            for key, values in engine.log_buffer["histogram"].items():
+                engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
+            for key, values in engine.log_buffer["scalars"].items():
+                engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
 
 
 def _by_name(values: Any) -> dict[str, Any]:
@@ -453,7 +450,13 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> HookTable:
         if isinstance(value, Mapping):
             add_learner_hook(hooks, _build_full(key, value))
         elif key not in simplified_hook_mapping:
-            raise AttributeError(_unknown_key(key))
+            similar = nearest(key, simplified_hook_mapping)
+            meant = "" if similar is None else f" did you mean {similar!r}?"
+            raise AttributeError(
+                f"unknown hook config key {key!r};{meant} a plain value goes with one of "
+                f"{', '.join(simplified_hook_mapping)}; any other hook needs the full form, "
+                "EasyDict(name=, type=, position=)"
+            )
         elif value or key not in _SWITCHES:
             add_learner_hook(hooks, simplified_hook_mapping[key](value))
     return hooks
@@ -477,15 +480,6 @@ def _build_full(key: str, form: Mapping[str, Any]) -> LearnerHook:
     hook_type = hook_mapping[form.type]
     return hook_type(
         form.name, form.get("priority", 100), position=form.position, ext_args=form.get("ext_args", EasyDict())
-    )
-
-
-def _unknown_key(key: str) -> str:
-    similar = nearest(key, simplified_hook_mapping)
-    meant = "" if similar is None else f" did you mean {similar!r}?"
-    return (
-        f"unknown hook config key {key!r};{meant} a plain value goes with one of "
-        f"{', '.join(simplified_hook_mapping)}; any other hook needs the full form, EasyDict(name=, type=, position=)"
     )
 
 

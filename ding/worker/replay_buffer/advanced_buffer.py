@@ -336,9 +336,13 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._thruput_controller.add(sampled=size)
         self._periodic_thruput_monitor.add(sampled=size, valid=self._store.valid_count)
         if not math.isinf(self._max_use):
-            used_up = slots[records["use"] >= self._max_use]
-            if used_up.size:
-                self._retire(np.unique(used_up))
+            used_up = np.unique(slots[records["use"] >= self._max_use])
+            if used_up.size and self._enable_track_used_data:
+                # They stay in their slots, because the caller of `sample` still reads their files.
+                self._exclude(used_up)
+                self._store.fields["priority"][used_up] = 0.0
+            elif used_up.size:
+                self._remove(used_up)
         return batch
 
     @staticmethod
@@ -397,17 +401,6 @@ class AdvancedReplayBuffer(ColumnBuffer):
         self._oldest_iter = cur_learner_iter - int(staleness[~is_stale].max(initial=-1))
         if is_stale.any():
             self._remove(slots[is_stale])
-
-    def _retire(self, slots: IntArray) -> None:
-        """Exclude items that reached `max_use` from later draws.
-
-        With `enable_track_used_data` they stay in their slots, because the caller of `sample` still reads their files.
-        """
-        if not self._enable_track_used_data:
-            self._remove(slots)
-            return
-        self._exclude(slots)
-        self._store.fields["priority"][slots] = 0.0
 
     def _remove(self, slots: IntArray) -> None:
         self._exclude(slots)
@@ -478,15 +471,12 @@ class AdvancedReplayBuffer(ColumnBuffer):
         with self._lock:
             removed = self._store.valid_count
             self._store.clear()
-            self._forget_metadata()
+            self._index.clear()
+            self._store.fields["use"][:] = 0
+            self._store.fields["unique_id"][:] = _NO_ID
+            self._oldest_iter = math.inf
             self._periodic_thruput_monitor.add(removed=removed, valid=self._store.valid_count)
             self._store.report_dropped()
-
-    def _forget_metadata(self) -> None:
-        self._index.clear()
-        self._store.fields["use"][:] = 0
-        self._store.fields["unique_id"][:] = _NO_ID
-        self._oldest_iter = math.inf
 
     # ---- states
 

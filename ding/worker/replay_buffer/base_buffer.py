@@ -47,7 +47,6 @@ __all__ = [
     "STORAGE_SETTINGS",
     "ColumnBuffer",
     "IBuffer",
-    "check_prefetching",
     "create_buffer",
     "create_training_buffer",
     "get_buffer_cls",
@@ -106,27 +105,18 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
     return buffer_cls
 
 
-def check_prefetching(cfg: Mapping[str, Any]) -> None:
-    """Check that a buffer fits a learner that prefetches batches, as in parallel training.
+def create_training_buffer(cfg: Mapping[str, Any], **kwargs: Any) -> Any:
+    """Create, start and return a buffer for parallel training, whose samples have no files that it could delete.
 
     Raises:
-        ConfigError: the buffer accepts priorities only for its newest batch.
+        ConfigError: the buffer accepts priorities only for its newest batch, but the learner prefetches several.
+        KeyError: see `create_buffer`.
     """
     if cfg.get("type") == "deque" and cfg.get("priority"):
         raise ConfigError(
             "replay_buffer: type = 'deque' with priority = True is not allowed here: it accepts priorities only "
             "for its newest batch, but the learner prefetches several; use type = 'advanced'"
         )
-
-
-def create_training_buffer(cfg: Mapping[str, Any], **kwargs: Any) -> Any:
-    """Create, start and return a buffer for parallel training, whose samples have no files that it could delete.
-
-    Raises:
-        ConfigError: see `check_prefetching`.
-        KeyError: see `create_buffer`.
-    """
-    check_prefetching(cfg)
     own = EasyDict(cfg)
     if own.get("enable_track_used_data"):
         own.enable_track_used_data = False

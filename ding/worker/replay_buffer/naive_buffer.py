@@ -209,10 +209,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
     def _begin(self) -> None:
         self._set_buffer_size = self._cfg.set_buffer_size
-        self._current_buffer_size = self._size_at(0)
-
-    def _size_at(self, envstep: float) -> float:
-        return float(self._set_buffer_size(envstep))
+        self._current_buffer_size = float(self._set_buffer_size(0))
 
     def update(self, envstep: float) -> None:  # type: ignore[override]  # the documented signature
         """Sample from `set_buffer_size(envstep)` items after this call.
@@ -225,7 +222,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         """
         if not isinstance(envstep, Real):
             raise TypeError(f"envstep = {envstep!r} is not allowed; it must be the number of env steps so far")
-        size = self._size_at(envstep)
+        size = float(self._set_buffer_size(envstep))
         with self._lock:
             self._current_buffer_size = size
 
@@ -240,8 +237,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         return super()._draw(size, slice(-self._drawable_count(), None), replace)
 
     def _state(self, is_copied: bool) -> dict[str, Any]:
-        with self._lock:
-            return {**super()._state(is_copied), "current_buffer_size": self._current_buffer_size}
+        return {**super()._state(is_copied), "current_buffer_size": self._current_buffer_size}
 
     def _restore(self, state: dict[str, Any]) -> None:
         super()._restore(state)
@@ -311,7 +307,14 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
                 `batch` * `sequence` is above the capacity without `replace`.
             NotImplementedError: If `sample_range` is given.
         """
-        batch, sequence = self._check_windows(batch, sequence, replace)
+        batch, sequence = index(batch), index(sequence)
+        longest = min(self._store.size, self._episode_length or self._store.size)
+        if batch < 0 or not 1 <= sequence <= longest:
+            raise ValueError(
+                f"batch = {batch}, sequence = {sequence} is not allowed; batch must be at least 0, sequence in "
+                f"[1, {longest}], up to the smaller of episode_length and replay_buffer_size"
+            )
+        self._check_size(batch * sequence, can_exceed=replace)
         if sample_range is not None:
             raise NotImplementedError(
                 f"sample_range = {sample_range} is not allowed: a sequence buffer samples from all its episodes; "
@@ -325,17 +328,6 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             self._logger.info("%d windows of %d transitions cannot be sampled: %s", batch, sequence, reason)
             return None
         return [self._output(window) for window in windows]
-
-    def _check_windows(self, batch: int, sequence: int, replace: bool) -> tuple[int, int]:
-        batch, sequence = index(batch), index(sequence)
-        longest = min(self._store.size, self._episode_length or self._store.size)
-        if batch < 0 or not 1 <= sequence <= longest:
-            raise ValueError(
-                f"batch = {batch}, sequence = {sequence} is not allowed; batch must be at least 0, sequence in "
-                f"[1, {longest}], up to the smaller of episode_length and replay_buffer_size"
-            )
-        self._check_size(batch * sequence, can_exceed=replace)
-        return batch, sequence
 
     def _draw_windows(self, batch: int, sequence: int, replace: bool) -> tuple[list[Items] | None, str]:
         """Return the windows and "", or None and the reason why there are none."""
@@ -360,22 +352,17 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return slots, starts, np.diff(starts, append=len(slots))
 
     def _write(self, items: Items) -> tuple[Slots, int]:
-        ends = self._find_ends(done_flags(items))
-        written = super()._write(items)
-        self._store.fields["number"][written[0]] = self._numbers(ends)
-        return written
-
-    def _find_ends(self, done: BoolArray) -> BoolArray:
-        """Update `_steps`, and return which of the next n >= 1 transitions are the last of an episode."""
-        max_length, order = self._episode_length, np.arange(len(done))
-        begins = np.where(np.concatenate(([False], done[:-1])), order, -self._steps)
+        is_last = done_flags(items)
+        order = np.arange(len(is_last))
+        begins = np.where(np.concatenate(([False], is_last[:-1])), order, -self._steps)
         lengths = order - np.maximum.accumulate(begins) + 1  # length of its episode up to each transition
-        self._steps = 0 if done[-1] else int(lengths[-1])
-        if max_length is None:
-            return done
-        self._steps %= max_length
-        is_last: BoolArray = done | (lengths % max_length == 0)
-        return is_last
+        self._steps = 0 if is_last[-1] else int(lengths[-1])
+        if self._episode_length is not None:
+            self._steps %= self._episode_length
+            is_last |= lengths % self._episode_length == 0
+        written = super()._write(items)
+        self._store.fields["number"][written[0]] = self._numbers(is_last)
+        return written
 
     def _numbers(self, is_last: BoolArray) -> IntArray:
         """Return the numbers of the next n >= 1 transitions; `is_last` [n] marks those that end an episode."""
@@ -455,10 +442,9 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
                 "an item of an episode buffer should be an episode, a list of transitions, but a dict was pushed; "
                 "push one episode as push([episode], envstep), and collect with an episode collector"
             )
-        return super()._write([_packed(item) for item in rows_of(items)])
-
-
-def _packed(episode: Any) -> Any:
-    """Return an episode as a table that owns its memory if it is a list of dicts of equal fields, else unchanged."""
-    table = Table.of(episode) if isinstance(episode, list) else None
-    return episode if table is None else own_table(table)
+        episodes = []
+        for episode in rows_of(items):
+            # A list of dicts of equal fields becomes a table that owns its memory.
+            table = Table.of(episode) if isinstance(episode, list) else None
+            episodes.append(episode if table is None else own_table(table))
+        return super()._write(episodes)

@@ -8,7 +8,7 @@ import pytest
 from easydict import EasyDict
 
 from ding.interaction import TaskFail
-from ding.worker.transport.transport import TaskFailed
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.transport.sites import DEADLINE_S
 
 
@@ -43,6 +43,9 @@ class Worker:
 
     def do_exit(self, task):
         raise SystemExit(3)
+
+    def do_lose(self, task):
+        raise WorkerLost("another rank has gone")
 
     def do_die(self, task):
         os._exit(3)
