@@ -31,6 +31,10 @@ NAMES = {
         "import os; os.environ.update(RANK='0', WORLD_SIZE='1')\n"
         "from ding.example.cartpole_dqn_ddp import create_config, main_config"
     ),
+    "status_page.md": (  # of a run on another machine
+        "import io, os, urllib.request; os.environ['DING_TOKEN'] = 'secret' * 8\n"
+        "urllib.request.urlopen = lambda request, context: io.BytesIO(b'{}')"
+    ),
 }
 # Blocks that install, or need other machines.
 ELSEWHERE = re.compile(
