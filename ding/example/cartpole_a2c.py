@@ -23,7 +23,7 @@ cartpole_a2c_config = EasyDict(
         "action_space": "discrete",
         "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [128, 128, 64]},
         "learn": {"batch_size": 40, "learning_rate": 0.001, "entropy_weight": 0.01},
-        "collect": {"n_sample": 80, "discount_factor": 0.9, "gae_lambda": 0.95},
+        "collect": {"n_sample": 80, "discount_factor": 0.97, "gae_lambda": 0.95},
         "eval": {"evaluator": {"eval_freq": 50}},
     },
 )
