@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from easydict import EasyDict
@@ -232,7 +232,7 @@ class SerialCollector(SerialWorker, ISerialCollector):
             "collect_print_freq": Setting(100, integer(1), "Number of collections between two reports in the log."),
         }
     )
-    _saved = (
+    _saved: ClassVar[tuple[str, ...]] = (
         "_total_envstep_count",
         "_total_episode_count",
         "_total_train_sample_count",
