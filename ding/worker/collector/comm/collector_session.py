@@ -50,6 +50,7 @@ class CollectorQueue(WorkerQueue):
         self._due_s = float("-inf")  # when samples may be taken again
         self._samples: deque[Items] = deque()
         self._infos: deque[Row] = deque()
+        self._untaken: set[str] = set()  # names of chunks of which no sample was taken
         self._count = 0  # number of samples and infos
         self._is_urgent = self._is_last = False
 
@@ -99,6 +100,7 @@ class CollectorQueue(WorkerQueue):
                 self._wait(lambda: self._is_last or self._count >= half, self._due_s - monotonic())
                 self._due_s = monotonic() + self._interval_s
             samples, infos = whole_of(list(self._samples)), list(self._infos)
+            self._untaken.difference_update(chunks_of(samples))
             self._is_urgent = False
             self._drop_all()
         return samples, infos
@@ -115,6 +117,7 @@ class CollectorQueue(WorkerQueue):
                 raise task_fail(failure_for(f"the collector has reported nothing for {timeout_s:g} s", "TimeoutError"))
             if self._samples:
                 entry, *others = rows_of(self._samples.popleft())
+                self._untaken.discard(entry[DATA_ID])
                 if others:
                     self._samples.appendleft(others)
             else:
@@ -126,11 +129,18 @@ class CollectorQueue(WorkerQueue):
     def _has_reports(self) -> bool:
         return self._count > 0
 
-    def close(self) -> None:
-        """End all waits, and drop what is in the queue."""
+    def add_chunk(self, name: str) -> None:
+        """Note that a chunk of samples is being written, of which the coordinator is to be told."""
+        with self._changed:
+            self._untaken.add(name)
+
+    def close(self) -> set[str]:
+        """End all waits, drop what is in the queue, and return the chunks of which no sample was taken."""
         with self._changed:
             self._is_closed = True
             self._drop_all()
+            untaken, self._untaken = self._untaken, set()
+            return untaken
 
     def _drop_all(self) -> None:
         self._samples.clear()
@@ -161,7 +171,6 @@ class CollectorSession:
         self._samples, self._policies = samples, policies
         self._send_timeout_s, self._is_evaluation = send_timeout_s, is_evaluation
         self._known: dict[str, Any] = {}  # tokens of the weights that were fetched last, by path
-        self._untaken: set[str] = set()  # names of chunks that the coordinator has not been told of
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
         """Return the newest weights, `{'model': ..., 'iter': ...}`, once; None after that, or after `close`.
@@ -190,7 +199,7 @@ class CollectorSession:
         if self.queue.is_closed:
             return
         data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
-        self._untaken.add(os.path.basename(path))
+        self.queue.add_chunk(os.path.basename(path))
         write_patiently(partial(self._samples.write, path, data), self.queue.wait_closed)
         if self.queue.is_closed:  # meanwhile
             self._samples.delete(path)
@@ -223,20 +232,17 @@ class CollectorSession:
     def take(self, timeout_s: float) -> tuple[Items, list[Row]]:
         """Return metadata of samples, which can be read, and infos; see `CollectorQueue.take`."""
         samples, infos = self.queue.take(timeout_s)
-        self._untaken.difference_update(chunks_of(samples))
         write_patiently(self._samples.flush, self.queue.wait_closed)
         return samples, infos
 
     def take_one(self, timeout_s: float) -> Row:
         """Return the metadata of a sample, which can be read, or an info; see `CollectorQueue.take_one`."""
         entry = self.queue.take_one(timeout_s)
-        self._untaken.discard(entry.get(DATA_ID, ""))
         write_patiently(self._samples.flush, self.queue.wait_closed)
         return entry
 
     def close(self) -> None:
         """End all waits, and delete the samples whose metadata the coordinator has not received."""
-        self.queue.close()
-        names, self._untaken = self._untaken, set()
-        if names:
-            self._samples.delete(*names)
+        untaken = self.queue.close()
+        if untaken:
+            self._samples.delete(*untaken)

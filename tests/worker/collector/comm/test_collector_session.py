@@ -133,3 +133,16 @@ def test_a_chunk_whose_metadata_comes_too_late_is_deleted(session):
     session.close()
     session.send_metadata([ROW])
     assert stored(session, "a") == []
+
+
+def test_a_chunk_that_is_taken_while_the_session_closes_stays(session, monkeypatch):
+    def take_and_close(timeout_s, take=session.queue.take):
+        taken = take(timeout_s)
+        session.close()
+        return taken
+
+    session.send_stepdata("a", encode_chunk([{"x": 1}], "none"))
+    session.send_metadata([ROW])
+    monkeypatch.setattr(session.queue, "take", take_and_close)
+    samples, _ = session.take(0)
+    assert len(samples) == 1 and stored(session, "a") == ["a"]
