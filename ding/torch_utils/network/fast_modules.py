@@ -1,11 +1,13 @@
 """What methods of `nn.Module` do, in a part of their time, which is a quarter of an update of a small network.
 
-No other place depends on how `nn.Module` stores hooks, parameters and children. Nothing is kept from one call to the
-next: a hook, a new weight or another module takes effect at once.
+No other place depends on how `nn.Module` stores hooks, parameters and children.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,14 +16,42 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 _CALL, _TRAIN = nn.Module.__call__, nn.Module.train
+_linear = F.linear
 
 
-def pass_through(x: Any, module: nn.Module, *children: str) -> Any:  # noqa: C901 (a call for each layer takes longer)
+# What one layer does in a plan: see `_plan_of`.
+_LINEAR, _LINEAR_RELU, _OTHER = range(3)
+
+
+class _Local(threading.local):
+    plans: dict[Any, Any] | None = None  # within `fixed_modules`, what was found out about modules
+
+
+_local = _Local()
+
+
+@contextmanager
+def fixed_modules() -> Iterator[None]:
+    """Look at the layers of modules once within the block.
+
+    In the calling thread, nobody may replace layers or parameters there, or register hooks; new numbers in parameters
+    take effect at once.
+    """
+    before = _local.plans
+    _local.plans = {}
+    try:
+        yield
+    finally:
+        _local.plans = before
+
+
+def pass_through(x: Any, module: nn.Module, *children: str) -> Any:
     """Pass `x` through a module, or through these of its children one after the other, and return the result.
 
     `nn.Module.__call__` is left out where it would only call `forward`. Linear layers, ReLU and sequences are computed
     here, except their subclasses. A ReLU overwrites the output of the linear layer before it, which nobody else has
-    seen. A child that is None is skipped.
+    seen. A child that is None is skipped. Outside of `fixed_modules`, nothing is kept from one call to the next: a
+    hook, a new weight or another module takes effect at once.
 
     A class whose `forward` does nothing but to pass numbers in floating point through some of its children may name
     these in `passes`, and in `output` the key under which it returns the result; then it is not called, either.
@@ -31,52 +61,89 @@ def pass_through(x: Any, module: nn.Module, *children: str) -> Any:  # noqa: C90
         >>> torch.equal(pass_through(x, net, "0", "1"), net[1](net[0](x)))
         True
     """
+    is_compiling = torch.compiler.is_compiling()
+    plans = None if is_compiling else _local.plans
+    is_float = isinstance(x, Tensor) and x.is_floating_point()
+    key = module, is_float, children
+    plan = None if plans is None else plans.get(key)
+    if plan is None:
+        plan = _plan_of(module, children, is_float, is_compiling)
+        if plans is not None:
+            plans[key] = plan
+    layers, output = plan
+    for kind, part, bias in layers:
+        if kind == _OTHER:
+            x = part(x)
+        else:
+            x = _linear(x, part, bias)
+            if kind == _LINEAR_RELU:
+                x = torch.relu_(x)
+    return x if output is None else {output: x}
+
+
+def _plan_of(module: nn.Module, children: Sequence[str], is_float: bool, is_compiling: bool) -> tuple[list[Any], Any]:
+    """Return what `pass_through` calls, and the key of the result.
+
+    An item is `(_LINEAR, weight, bias)`, `(_LINEAR_RELU, weight, bias)`, or `(_OTHER, function, None)`.
+
+    Args:
+        is_float: whether a tensor in floating point is passed through.
+    """
     waiting: list[nn.Module | None] = [module]
     if children:
         waiting = [*map(module._modules.__getitem__, reversed(children))]
-    has_global_hook = _has_any_global_hook()  # type: ignore[no-untyped-call]
-    calls_all = has_global_hook or torch.compiler.is_compiling() or torch._C._get_tracing_state()
-    is_new = False  # whether `x` is the output of a linear layer
+    calls_all = is_compiling or _has_any_global_hook() or torch._C._get_tracing_state()  # type: ignore[no-untyped-call]
+    layers: list[Any] = []
     output: str | None = None
     while waiting:
         part = waiting.pop()
         if part is None:
             continue
-        kind = type(part)
-        if calls_all or kind.__call__ is not _CALL:
-            x, is_new = part(x), False
-            continue
-        state = part.__dict__
-        if (
-            state["_forward_pre_hooks"]
-            or state["_forward_hooks"]
-            or state["_backward_pre_hooks"]
-            or state["_backward_hooks"]
-            or "forward" in state
-            or "_compiled_call_impl" in state
-        ):
-            x, is_new = part(x), False
+        kind, state = type(part), part.__dict__
+        if calls_all or not _only_forwards(part):
+            layers.append((_OTHER, part, None))
         elif kind is nn.Linear:
-            parameters = state["_parameters"]
-            if "weight" not in parameters or "bias" not in parameters:
-                # Tensors take their place, as in a replica of `nn.DataParallel`.
-                parameters = {"weight": part.weight, "bias": part.bias}
-            x, is_new = F.linear(x, parameters["weight"], parameters["bias"]), True
+            layers.append((_LINEAR, *_weight_and_bias(part)))
         elif kind is nn.ReLU:
-            # The backward pass needs the output, so another ReLU may not overwrite it.
-            x, is_new = torch.relu_(x) if is_new or state["inplace"] else torch.relu(x), False
+            if layers and layers[-1][0] == _LINEAR:
+                # The backward pass needs the output, so another ReLU may not overwrite it.
+                layers[-1] = (_LINEAR_RELU, *layers[-1][1:])
+            else:
+                layers.append((_OTHER, torch.relu_ if state["inplace"] else torch.relu, None))
         elif kind is nn.Sequential:
             waiting.extend(reversed(state["_modules"].values()))
         else:
             names: Any = kind.__dict__.get("passes", ())
             key = kind.__dict__.get("output")
-            is_open = names and isinstance(x, Tensor) and x.is_floating_point() and (key is None or not waiting)
+            takes_float = is_float if not layers else layers[-1][0] != _OTHER
+            is_open = names and takes_float and (key is None or not waiting)
             if is_open and all(map(state["_modules"].__contains__, names)):
                 waiting.extend(map(state["_modules"].__getitem__, reversed(names)))
                 output = key or output
             else:
-                x, is_new = part.forward(x), False
-    return x if output is None else {output: x}
+                layers.append((_OTHER, part.forward, None))
+    return layers, output
+
+
+def _weight_and_bias(layer: nn.Module) -> tuple[Any, Any]:
+    parameters = layer._parameters
+    if "weight" in parameters and "bias" in parameters:
+        return parameters["weight"], parameters["bias"]
+    return layer.weight, layer.bias  # tensors in their place, as in a replica of `nn.DataParallel`
+
+
+def _only_forwards(module: nn.Module) -> bool:
+    """Return whether a call of a module is one of its class's `forward`."""
+    state = module.__dict__
+    return not (
+        type(module).__call__ is not _CALL
+        or state["_forward_pre_hooks"]
+        or state["_forward_hooks"]
+        or state["_backward_pre_hooks"]
+        or state["_backward_hooks"]
+        or "forward" in state
+        or "_compiled_call_impl" in state
+    )
 
 
 def set_training(module: nn.Module, training: bool) -> None:
@@ -96,6 +163,16 @@ def set_training(module: nn.Module, training: bool) -> None:
 
 def dtype_of(module: nn.Module) -> torch.dtype:
     """Return the dtype of the first floating-point parameter, float32 if there is none."""
+    plans = _local.plans
+    if plans is None:
+        return _dtype_of(module)
+    dtype: torch.dtype | None = plans.get(module)
+    if dtype is None:
+        dtype = plans[module] = _dtype_of(module)
+    return dtype
+
+
+def _dtype_of(module: nn.Module) -> torch.dtype:
     waiting: list[nn.Module | None] = [module]
     while waiting:
         part = waiting.pop()

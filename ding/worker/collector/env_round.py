@@ -16,6 +16,7 @@ from ding.envs.env_manager.block import (
     TERMINATED,
     TRUNCATED,
     BlockStep,
+    BoolArray,
     end_code,
     is_done,
     stacked,
@@ -255,11 +256,51 @@ class Steps:
         return own
 
 
+class Rounds(Sequence[Steps]):
+    """T rounds, one or more, of the same K envs.
+
+    Attributes:
+        ids: the envs, an array [K].
+        any_ends: whether any episode has ended.
+    """
+
+    def __init__(self, rounds: Sequence[Steps]) -> None:
+        self._rounds = rounds
+        self.ids = rounds[0].ids
+        self.any_ends = any(steps.any_ends for steps in rounds)
+
+    @cached_property
+    def ends(self) -> BoolArray:
+        """An array [T, K], which episodes have ended in which rounds."""
+        return np.concatenate([steps.ends for steps in self._rounds]).reshape(len(self._rounds), -1)
+
+    @cached_property
+    def active(self) -> BoolArray | None:
+        """An array [T, K], which envs have made a step in which rounds; None for all."""
+        active = [steps.active for steps in self._rounds]
+        if all(mask is None for mask in active):
+            return None
+        everyone = np.ones(len(self.ids), np.bool_)
+        return np.concatenate([everyone if mask is None else mask for mask in active]).reshape(len(active), -1)
+
+    def counted(self, before: IntArray) -> IntArray:
+        """Return an array [T, K] of the numbers of steps of each env, of which it has made `before` [K] already."""
+        if self.active is None:
+            return np.arange(1, len(self._rounds) + 1)[:, None] + before
+        return self.active.cumsum(axis=0) + before
+
+    def __getitem__(self, place: Any) -> Any:
+        return Rounds(self._rounds[place]) if isinstance(place, slice) else self._rounds[place]
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+
 class Ended(NamedTuple):
     """The episodes that ended in one or several rounds, P of them in the order of their ends.
 
     Attributes:
-        rounds: the rounds in which episodes ended.
+        rounds: the rounds.
         at: an array [P] of the numbers of their rounds among these.
         rows: an array [P] of their rows in these.
         ids, steps, seconds: arrays [P] of their envs, their numbers of steps, and their shares of the duration of the
@@ -287,12 +328,11 @@ class Ended(NamedTuple):
     @property
     def returns(self) -> np.ndarray | None:
         """An array [P] of their returns; None if only the infos have them."""
-        known: list[np.ndarray] = []
-        for steps in self.rounds:
-            if steps.returns is None:
-                return None
-            known.append(steps.returns)
-        return np.concatenate(known).reshape(len(known), -1)[self.at, self.rows]
+        ending = [place for place, steps in enumerate(self.rounds) if steps.any_ends]
+        known = [self.rounds[place].returns for place in ending]
+        if any(returns is None for returns in known):
+            return None
+        return np.stack(known)[np.searchsorted(ending, self.at), self.rows]
 
 
 def pairs_of_same(ids: IntArray) -> tuple[IntArray, IntArray]:

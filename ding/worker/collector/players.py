@@ -24,7 +24,7 @@ from ding.worker.collector.collect_limits import (
     episode_data,
     fragment_settings,
 )
-from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Steps, by_env, entry_of
+from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Rounds, Steps, by_env, entry_of
 from ding.worker.collector.interaction_serial_evaluator import EpisodeEvaluator
 from ding.worker.collector.rollout import Quota, RolloutListener
 from ding.worker.collector.statistics import STATISTICS
@@ -142,7 +142,7 @@ class PlayerRecorder(TrajectoryRecorder):
     def on_round(self, steps: Steps) -> None:
         """Do nothing: the steps of a player are known once they are reported."""
 
-    def on_rounds(self, rounds: Sequence[Steps]) -> None:
+    def on_rounds(self, rounds: Rounds) -> None:
         for steps in rounds:
             self.on_steps(steps)
 
@@ -159,7 +159,7 @@ class PlayerRecorder(TrajectoryRecorder):
         for part in complete:
             if part.env_ids:
                 super().on_round(part)
-                super().on_rounds([part])
+                super().on_rounds(Rounds([part]))
 
     def _complete(self, own: Steps) -> list[Steps]:
         """Return the steps that are transitions, and those that complete the transition of an earlier step."""
@@ -393,7 +393,7 @@ class BattleSampleSerialCollector(BattleCollector):
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
         recorders = list(self._recorders.values())
         for recorder in recorders:
-            recorder.target = n_sample
+            recorder.begin(n_sample)
         data = self._gather(PlayersQuota(recorders), train_iter, policy_kwargs)
         for player, recorder in self._recorders.items():
             if self._are_on_policy[player]:

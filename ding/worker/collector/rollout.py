@@ -16,6 +16,7 @@ import numpy as np
 
 from ding.envs.env_manager.block import BlockStep, DictBlocks, Ready, overrides_dicts
 from ding.envs.env_manager.normalization import Normalization
+from ding.torch_utils.network.fast_modules import fixed_modules
 from ding.torch_utils.thread_count import fitting_count, threads
 from ding.utils.data.samples import IntArray, Node, columns_of, map_node, node_rows
 from ding.utils.object_state import SavedAttributes
@@ -25,6 +26,7 @@ from ding.worker.collector.env_round import (
     Batch,
     Ended,
     PolicyOutput,
+    Rounds,
     Steps,
     are_finite,
     by_env,
@@ -63,8 +65,8 @@ class RolloutListener(SavedAttributes):
     def on_round(self, steps: Steps) -> None:
         """Handle the normal steps of a round at once, before they are checked; `on_rounds` follows."""
 
-    def on_rounds(self, rounds: Sequence[Steps]) -> None:
-        """Handle the normal steps of rounds of the same envs: one, unless the quota can wait, see `Quota.is_due`."""
+    def on_rounds(self, rounds: Rounds) -> None:
+        """Handle the normal steps of rounds: one, unless the quota can wait, see `Quota.is_due`."""
         for steps in rounds:
             self.on_steps(steps)
 
@@ -300,7 +302,7 @@ class Rollout(SavedAttributes):
         blocks.begin(is_wide)
         try:
             self._note_others()
-            with threads(self._threads):
+            with threads(self._threads), fixed_modules():
                 while True:
                     if quota.is_due():
                         self._report()
@@ -440,52 +442,48 @@ class Rollout(SavedAttributes):
         Raises:
             FloatingPointError: an env returned NaN or an infinity; only the rounds before that are reported.
         """
-        rounds, self._open = self._open, []
-        if not rounds:
+        kept, self._open = self._open, []
+        if not kept:
             return
-        count = len(rounds)
-        if not are_finite([node for steps in rounds for node in (steps.next_obs.node, steps.reward)]):
-            is_wrong = [not (is_finite_node(steps.next_obs.node) and is_finite_node(steps.reward)) for steps in rounds]
+        count = len(kept)
+        if not are_finite([node for steps in kept for node in (steps.next_obs.node, steps.reward)]):
+            is_wrong = [not (is_finite_node(steps.next_obs.node) and is_finite_node(steps.reward)) for steps in kept]
             count = is_wrong.index(True) if True in is_wrong else count
         before, self._leaves_gap = self._leaves_gap, True
         if count:
+            rounds = Rounds(kept[:count])
             for on_rounds in self._of_rounds:
-                on_rounds(rounds[:count])
-            ended = self._count(rounds[:count])
+                on_rounds(rounds)
+            ended = self._count(rounds)
             if ended is not None:
                 for on_ends in self._of_ends:
                     on_ends(ended)
-        if count < len(rounds):
-            wrong, step_of = rounds[count], self._lengths + 1
+        if count < len(kept):
+            wrong, step_of = kept[count], self._lengths + 1
             check_finite(wrong.env_ids, step_of.__getitem__, wrong.next_obs.node, wrong.reward)
         self._leaves_gap = before
 
-    def _count(self, rounds: Sequence[Steps]) -> Ended | None:
-        """Count steps and seconds of T rounds of the same K envs; return the episodes that ended in them, if any."""
-        ids, seconds = rounds[0].ids, np.array([[steps.seconds] for steps in rounds])
-        made = np.ones_like(seconds, np.int64)
-        active = [steps.active for steps in rounds]
-        if np.ndarray in map(type, active):
-            made = np.array([np.ones(len(ids), np.bool_) if mask is None else mask for mask in active])
-        lengths = made.cumsum(axis=0) + self._lengths[ids]  # [T, K], from the beginning of the first episode on
-        seconds = (made * seconds).cumsum(axis=0) + self._seconds[ids]
+    def _count(self, rounds: Rounds) -> Ended | None:
+        """Count steps and seconds of T rounds of K envs; return the episodes that ended in them, if any."""
+        ids, seconds = rounds.ids, np.array([[steps.seconds] for steps in rounds])
+        lengths = rounds.counted(self._lengths[ids])  # [T, K], from the beginning of the first episode on
+        if rounds.active is not None:
+            seconds = rounds.active * seconds
+        seconds = seconds.cumsum(axis=0) + self._seconds[ids]
         self._lengths[ids], self._seconds[ids] = lengths[-1], seconds[-1]
-        ending = [place for place, steps in enumerate(rounds) if steps.any_ends]
-        if not ending:
+        if not rounds.any_ends:
             return None
-        with_ends = [rounds[place] for place in ending]
-        at, rows = np.concatenate([steps.ends for steps in with_ends]).reshape(len(ending), -1).nonzero()
-        places = np.array(ending)[at]
+        at, rows = rounds.ends.nonzero()
         earlier, later = pairs_of_same(rows)
         of_episodes = []
-        for known, so_far in ((self._lengths, lengths[places, rows]), (self._seconds, seconds[places, rows])):
+        for known, so_far in ((self._lengths, lengths[at, rows]), (self._seconds, seconds[at, rows])):
             own = so_far.copy()
             own[later] -= so_far[earlier]
             last = np.zeros(len(ids), so_far.dtype)
             last[rows] = so_far  # that of the last end of each env
             known[ids] -= last
             of_episodes.append(own)
-        return Ended(with_ends, at, rows, ids[rows], *of_episodes)
+        return Ended(rounds, at, rows, ids[rows], *of_episodes)
 
     def _step_of(self, env_id: int) -> int:
         """Return the number of steps of the running episode of an env."""

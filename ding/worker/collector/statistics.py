@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ding.envs.env_manager.block import BoolArray
 from ding.utils.data.nested import FLOAT32_MAX, has_nan, is_finite, leaves
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import SavedAttributes
-from ding.worker.collector.env_round import Ended, Steps, entry_of, pairs_of_same
+from ding.worker.collector.env_round import Ended, Rounds, Steps, entry_of, pairs_of_same
 from ding.worker.collector.rollout import RolloutListener
 
 FloatArray = npt.NDArray[np.float64]
@@ -216,12 +215,15 @@ class EpisodeStatistics(RolloutListener):
         if len(self._recent) >= _MANY:
             self._sum_up()
 
-    def numbers_of(self, ids: IntArray, ends: BoolArray) -> IntArray:
-        """Return the numbers of the episodes [T, K] of T rounds of envs, before `on_ends` hears of their `ends`."""
-        numbers = np.full(ends.shape, -1)
-        rows, columns = ends[:-1].nonzero()
+    def numbers_of(self, rounds: Rounds) -> IntArray:
+        """Return the numbers of the episodes [T, K] of T rounds, before `on_ends` hears of their ends."""
+        running = self.running[rounds.ids]
+        if not rounds.any_ends:
+            return np.broadcast_to(running, rounds.ends.shape)
+        numbers = np.full(rounds.ends.shape, -1)
+        rows, columns = rounds.ends[:-1].nonzero()
         numbers[rows + 1, columns] = np.arange(self._next, self._next + len(rows))
-        numbers[0] = self.running[ids]
+        numbers[0] = running
         return np.maximum.accumulate(numbers, axis=0)  # later episodes have larger numbers
 
     def on_abnormal(self, env_id: int) -> None:

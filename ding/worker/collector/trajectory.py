@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from ding.envs.env_manager.block import BoolArray
 from ding.torch_utils.data_helper import to_tensor
 from ding.utils.batch_methods import plain_output_keys, takes_pieces
 from ding.utils.data.nested import is_container, is_mapping, parts_of, rebuilt
@@ -31,10 +31,10 @@ from ding.utils.data.samples import (
     whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.env_round import Batch, StackedOutput, Steps, as_tensor, by_env, is_same
+from ding.worker.collector.env_round import Batch, Rounds, StackedOutput, Steps, as_tensor, by_env, is_same
 from ding.worker.collector.rollout import Quota, RolloutListener
 from ding.worker.collector.statistics import NO_EPISODE, EpisodeStatistics
-from ding.worker.collector.trajectory_block import SHOWN, Round, TrajectoryBlock, kind_of_array
+from ding.worker.collector.trajectory_block import SHOWN, Record, TrajectoryBlock, kind_of_array
 
 INF = float("inf")
 
@@ -157,7 +157,6 @@ class TrajectoryRecorder(RolloutListener, Quota):
         pieces: the samples that were not taken yet, piece by piece, or for several pieces at once.
         count: the number of samples in `pieces`.
         steps: the steps recorded since the last `take`.
-        target: the number of samples, or with `fixed_rollout` of steps, that fill it as a quota.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("_block", "_empty_pieces", "steps")
@@ -191,12 +190,18 @@ class TrajectoryRecorder(RolloutListener, Quota):
         self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs, traj_len, frame_stack)
         self._empty_pieces = 0
+        self._uncounted: list[Steps] = []  # rounds that are recorded, but not counted by the block
+        self._round_count, self._enough = 0, 0  # rounds since the last look, and with which the next is taken
         self.collect_iter = 0
         self.level_seeds: Any = None
         self.pieces: list[Items] = []
         self.count = 0
         self.steps = 0
-        self.target = 0
+        self._target = 0
+
+    def begin(self, target: int) -> None:
+        """Begin a collect of `target` samples, or with `fixed_rollout` of steps, which fill it as a quota."""
+        self._target, self._enough = target, 0
 
     def under_way(self, env_id: int) -> TrajBuffer:
         """Return copies of the transitions of this env's piece under way."""
@@ -205,16 +210,24 @@ class TrajectoryRecorder(RolloutListener, Quota):
     def is_due(self) -> bool:
         if not self._waits:
             return True
-        rows = self._block.closed_rows + (sum(self._block.lengths.tolist()) if self._fixed_rollout else 0)
-        return self.count + rows >= self.target
+        if self._round_count < self._enough:
+            return False
+        self._count_rounds()
+        closed, under_way = self._block.closed_rows, sum(self._block.lengths.tolist())
+        missing = self._target - self.count - closed
+        is_due = missing <= (under_way if self._fixed_rollout else 0)
+        # Even if all pieces ended, there would not be enough before that many rounds.
+        least = 0 if is_due else max(1, math.ceil((missing - under_way) / self._env_num))
+        self._round_count, self._enough = 0, least
+        return is_due
 
     def is_filled(self) -> bool:
-        """Return whether `target` samples were made; make those of waiting pieces first if they may be enough.
+        """Return whether enough samples were made; make those of waiting pieces first if they may be.
 
-        With `fixed_rollout`, return whether there are `target` steps; if so, end the pieces under way and make all
+        With `fixed_rollout`, return whether there are enough steps; if so, end the pieces under way and make all
         samples.
         """
-        number = self.target
+        number = self._target
         closed_rows = self._block.closed_rows
         if self._fixed_rollout:
             lengths = self._block.lengths
@@ -250,6 +263,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
 
     def clear(self) -> None:
         """Drop the pieces under way."""
+        self._uncounted = []
         self._block.clear()
 
     def state_dict(self) -> dict[str, Any]:
@@ -268,10 +282,11 @@ class TrajectoryRecorder(RolloutListener, Quota):
         return problems
 
     def on_round(self, steps: Steps) -> None:
+        self._round_count += 1
         if self._output_keys is None:
             return  # the policy builds the transitions
         output, env_ids, block = steps.output, steps.env_ids, self._block
-        columns: dict[str, Any] = {}  # the transitions besides observations, see `TrajectoryBlock.note`
+        columns: dict[str, Any] = {}  # the transitions besides observations, see `TrajectoryBlock.record`
         stacked = output.columns if type(output) is StackedOutput and output.env_ids == env_ids else {}
         for key in self._output_keys:
             value = stacked.get(key)
@@ -286,19 +301,26 @@ class TrajectoryRecorder(RolloutListener, Quota):
         dones = steps.dones
         columns["done"] = dones if isinstance(dones, np.ndarray) else pack(dones)
         if not block.has_dicts and block.keys in (None, [*columns]):
-            steps.record = block.note(steps, columns, self.collect_iter)
+            steps.record = block.record(steps, columns)
+            self._uncounted.append(steps)
         else:
             steps.record, self._waits = columns, False
 
-    def on_rounds(self, rounds: Sequence[Steps]) -> None:
-        for steps in rounds:
-            self.steps += len(steps.ids) if steps.active is None else int(np.count_nonzero(steps.active))
-        numbers = self._numbers_of(rounds[0].ids, np.array([steps.ends for steps in rounds]))
-        noted = [steps.record for steps in rounds if type(steps.record) is Round]
-        if noted:
-            self._block.add(noted, numbers[: len(noted)])
-        for steps, of_round in list(zip(rounds, numbers, strict=True))[len(noted) :]:
-            self._add_dicts(steps, of_round[None])
+    def _count_rounds(self) -> None:
+        if self._uncounted:
+            self._block.count(Rounds(self._uncounted))
+            self._uncounted = []
+
+    def on_rounds(self, rounds: Rounds) -> None:
+        self._count_rounds()
+        active = rounds.active
+        self.steps += len(rounds) * len(rounds.ids) if active is None else int(np.count_nonzero(active))
+        numbers = self._numbers_of(rounds)
+        records = [steps.record for steps in rounds if type(steps.record) is Record]
+        if records:
+            self._block.add(rounds[: len(records)], records, self.collect_iter, numbers[: len(records)])
+        for place in range(len(records), len(rounds)):
+            self._add_dicts(rounds[place], numbers[place : place + 1])
         if self._is_by_piece and self._block.closed_rows:
             self._make()
 
@@ -368,9 +390,11 @@ class TrajectoryRecorder(RolloutListener, Quota):
         """Return the numbers of the episodes that these envs are in."""
         return ids if self._episodes is None else self._episodes.running[ids]
 
-    def _numbers_of(self, ids: IntArray, ends: BoolArray) -> IntArray:
-        """Return the numbers of the episodes [T, K] that these envs were in, by `ends` [T, K] of T rounds."""
-        return np.broadcast_to(ids, ends.shape) if self._episodes is None else self._episodes.numbers_of(ids, ends)
+    def _numbers_of(self, rounds: Rounds) -> IntArray:
+        """Return the numbers of the episodes [T, K] that the envs were in."""
+        if self._episodes is None:
+            return np.broadcast_to(rounds.ids, (len(rounds), len(rounds.ids)))
+        return self._episodes.numbers_of(rounds)
 
     def _make(self) -> None:
         """Make the samples of the closed pieces."""
@@ -447,7 +471,7 @@ def _is_same_column(own: Column, column: Column) -> bool:
 
 
 def _dicts_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the transitions of a round as `TrajectoryBlock.add_dicts` takes them, from those of `note`."""
+    """Return the transitions of a round as `TrajectoryBlock.add_dicts` takes them, from those of `record`."""
     nodes = {
         key: Column(kind_of_array(key), part) if type(part) is np.ndarray else part for key, part in columns.items()
     }

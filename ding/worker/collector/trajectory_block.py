@@ -1,23 +1,21 @@
 """The steps of all envs between two collects as one block of columns, from which trajectory pieces are cut.
 
-A round only notes its arrays. `add` joins those of many rounds and cuts the pieces of all envs, usually once a collect.
+A round only keeps its arrays. `add` joins those of many rounds and cuts the pieces of all envs, usually once a collect.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ding.envs.env_manager.block import TERMINATED, TERMINATED_TOLD, TOLD, TRUNCATED, TRUNCATED_TOLD, Codes
+from ding.envs.env_manager.block import TERMINATED, TERMINATED_TOLD, TOLD, TRUNCATED, TRUNCATED_TOLD, BoolArray, Codes
 from ding.utils.data.nested import map_leaves
 from ding.utils.data.plain_columns import node_of_state, node_state, samples_of_state, samples_state
 from ding.utils.data.samples import (
@@ -34,7 +32,7 @@ from ding.utils.data.samples import (
 )
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import SavedAttributes
-from ding.worker.collector.env_round import MANY_BYTES, Steps, as_tensor, tensorised
+from ding.worker.collector.env_round import MANY_BYTES, Rounds, Steps, as_tensor, tensorised
 
 # Stands, in a transition that a policy has built, for an observation of the env.
 SHOWN = "<shown>"
@@ -50,26 +48,20 @@ _ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
 _BLOCKS = itertools.count()
 
 
-class Round(NamedTuple):
-    """The steps of K envs, as `TrajectoryBlock.note` returns them."""
+class Record(NamedTuple):
+    """What is kept of a round, as `TrajectoryBlock.record` returns it."""
 
-    ids: IntArray
     obs: Node  # that the policy acted on, read where it is not what the step before has returned
     next_obs: Node
-    continues: bool
-    active: np.ndarray | None
-    ends: np.ndarray
-    closes: np.ndarray  # whether the piece of each env ends
-    codes: Codes
-    collect_iter: int
     columns: dict[str, Any]
 
 
 class TrajectoryBlock(SavedAttributes):
     """The transitions of all envs that were not taken yet, in columns.
 
-    A row is a step of an env; rows are in the order of time. The observation that an env returns is also the one that
-    the policy acts on next, and is kept once. Each row belongs to a piece; each env has one piece under way.
+    A round goes through `record` and `count` before it is added. A row is a step of an env; rows are in the order of
+    time. The observation that an env returns is also the one that the policy acts on next, and is kept once. Each row
+    belongs to a piece; each env has one piece under way.
 
     Args:
         env_num: number of envs; their ids are below it.
@@ -78,8 +70,8 @@ class TrajectoryBlock(SavedAttributes):
         frame_stack: number C of frames that observations [C, ...] consist of, newest last; see `Column`. 1 if unknown.
 
     Attributes:
-        lengths: an array [env_num], the number of transitions of the pieces under way, noted ones included.
-        closed_rows: the number of transitions in pieces that were closed and not taken, noted ones included.
+        lengths: an array [env_num], the number of transitions of the pieces under way, counted ones included.
+        closed_rows: the number of transitions in pieces that were closed and not taken, counted ones included.
         keys: the keys that are recorded besides observations and end flags; None while there are no rows.
         has_dicts: whether the rest of the transitions is kept in dicts, as the policy has built them.
     """
@@ -99,6 +91,7 @@ class TrajectoryBlock(SavedAttributes):
     def _clear(self) -> None:
         self.lengths: IntArray = np.zeros(self._env_num, np.int64)
         self.closed_rows = 0
+        self._closes: list[BoolArray] = []  # of rounds that were counted, but not added: where pieces end
         self.keys: Sequence[str] | None = None
         self._piece: IntArray = np.arange(self._env_num)  # the piece of each env that is under way
         self._next_piece = self._env_num
@@ -114,8 +107,8 @@ class TrajectoryBlock(SavedAttributes):
         self.has_dicts = False
         self._dicts: list[dict[str, Any]] = []  # by row
 
-    def note(self, steps: Steps, columns: dict[str, Any], collect_iter: int) -> Round:
-        """Return the transitions of a round for `add`, and count them already.
+    def record(self, steps: Steps, columns: dict[str, Any]) -> Record:
+        """Return what `add` needs of a round, besides its numbers.
 
         Args:
             columns: the rest of the transitions, except observations, end flags and `collect_iter`: arrays [K, ...] of
@@ -124,7 +117,6 @@ class TrajectoryBlock(SavedAttributes):
         Raises:
             TypeError: something cannot be converted to tensors.
         """
-        ids, active, closes = steps.ids, steps.active, steps.ends
         obs, next_obs = steps.obs.node, steps.next_obs.node
         if type(next_obs) is not Column or next_obs.kind is Kind.OBJECT:  # now, since it may fail
             obs, next_obs = tensorised(obs), tensorised(next_obs)
@@ -134,41 +126,44 @@ class TrajectoryBlock(SavedAttributes):
         if self.keys is None:
             self.keys = list(columns)
             self._columns = {key: _Store(room=self._room) for key in columns}
-        lengths = self.lengths[ids]
-        lengths += 1 if active is None else active
-        has_closed = steps.any_ends
-        if self._piece_len < math.inf:
-            is_long = lengths >= self._piece_len
-            if np.count_nonzero(is_long):
-                has_closed, closes = True, closes | is_long
-        if has_closed:
-            self.closed_rows += int(lengths.dot(closes))
-            lengths[closes] = 0
-        self.lengths[ids] = lengths
-        return Round(
-            ids, obs, next_obs, steps.continues, active, steps.ends, closes, steps.codes, collect_iter, columns
-        )
+        return Record(obs, next_obs, columns)
 
-    def add(self, rounds: Sequence[Round], numbers: IntArray | None = None) -> None:
-        """Add T noted rounds of the same K envs to the rows, in order.
+    def count(self, rounds: Rounds) -> None:
+        """Count the steps of rounds, which `add` is given later, and find the pieces that end in them."""
+        ids, ends = rounds.ids, rounds.ends
+        before = self.lengths[ids]
+        lengths = rounds.counted(before)  # since the end of an episode, once those before are subtracted
+        made = int(lengths[-1].sum())
+        if rounds.any_ends:
+            at_ends = np.where(ends, lengths, 0)
+            np.maximum.accumulate(at_ends, axis=0, out=at_ends)
+            lengths[1:] -= at_ends[:-1]
+        closes, rest = ends, lengths
+        if self._piece_len < math.inf:
+            rest = lengths % int(self._piece_len)
+            closes = ends | ((rest == 0) & (lengths > 0))
+        left = np.where(ends[-1], 0, rest[-1])
+        self.closed_rows += made - int(left.sum())
+        self.lengths[ids] = left
+        self._closes.append(closes)
+
+    def add(
+        self, rounds: Rounds, records: Sequence[Record], collect_iter: int, numbers: IntArray | None = None
+    ) -> None:
+        """Add T rounds that were recorded and counted to the rows, in order.
 
         Args:
             numbers: the numbers of the episodes [T, K], see `closed_of`.
         """
-        by_field: Any = Round._make(map(list, zip(*rounds, strict=True)))
-        ids = rounds[0].ids
+        ids, active = rounds.ids, rounds.active
         shape = len(rounds), len(ids)
         of_rows = np.empty((6, *shape), np.int64)
-        # To concatenate arrays takes a fifth of the time of making an array of their list.
-        of_rows[_ID], of_rows[_CODE] = ids, np.concatenate(by_field.codes).reshape(shape)
-        of_rows[_ITER] = np.array(by_field.collect_iter)[:, None]
-        kept = None  # the rows of envs that have made a step
-        if not all(map(operator.is_, by_field.active, repeat(None))):
-            everyone = np.ones(len(ids), np.bool_)
-            kept = np.concatenate([everyone if active is None else active for active in by_field.active]).reshape(shape)
-        self._link(by_field, ids, kept, of_rows)
-        self._cut(by_field, ids, np.broadcast_to(ids, shape) if numbers is None else numbers, of_rows)
-        rows = None if kept is None else kept.reshape(-1).nonzero()[0]
+        of_rows[_ID], of_rows[_ITER] = ids, collect_iter
+        of_rows[_CODE] = np.concatenate([steps.codes for steps in rounds]).reshape(shape)
+        self._link(rounds, records, of_rows)
+        closes, self._closes = np.concatenate(self._closes)[: len(rounds)], []
+        self._cut(closes, ids, np.broadcast_to(ids, shape) if numbers is None else numbers, of_rows)
+        rows = None if active is None else active.reshape(-1).nonzero()[0]
         more = of_rows.reshape(6, -1) if rows is None else of_rows.reshape(6, -1)[:, rows]
         start, self._count = self._count, self._count + more.shape[1]
         if self._count > self._numbers.shape[1]:
@@ -176,8 +171,7 @@ class TrajectoryBlock(SavedAttributes):
             self._numbers = np.concatenate([self._numbers[:, :start], np.empty((6, room - start), np.int64)], axis=1)
         self._numbers[:, start : self._count] = more
         for key, store in self._columns.items():
-            parts = list(map(operator.itemgetter(key), by_field.columns))
-            store.append_all(parts, len(ids), rows, kind_of_array(key))
+            store.append_all([record.columns[key] for record in records], len(ids), rows, kind_of_array(key))
 
     def add_dicts(
         self, steps: Steps, dicts: list[dict[str, Any]], collect_iter: int, numbers: IntArray | None = None
@@ -188,25 +182,28 @@ class TrajectoryBlock(SavedAttributes):
             rows = node_items(nodes) if self._count else []
             self._dicts = [{"obs": SHOWN, "next_obs": SHOWN, **row} for row in rows]
             self.has_dicts, self.keys, self._columns = True, [], {}
-        self.add([self.note(steps, {}, collect_iter)], numbers)
+        rounds, record = Rounds([steps]), self.record(steps, {})
+        self.count(rounds)
+        self.add(rounds, [record], collect_iter, numbers)
         self._dicts += dicts
 
-    def _link(self, rounds: Any, ids: IntArray, kept: np.ndarray | None, numbers: IntArray) -> None:
+    def _link(self, rounds: Rounds, records: Sequence[Record], numbers: IntArray) -> None:
         """Keep the observations of rounds, and write into `numbers` [6, T, K] where those of each step lie."""
-        at, following = numbers[_OBS], numbers[_NEXT]
+        ids, active, at, following = rounds.ids, rounds.active, numbers[_OBS], numbers[_NEXT]
         following[:] = np.arange(self._obs.size, self._obs.size + following.size).reshape(following.shape)
-        self._obs.append_all(rounds.next_obs, len(ids), None, Kind.ARRAY)
-        shown = np.where(np.concatenate(rounds.ends).reshape(at.shape), -1, following)
+        self._obs.append_all([record.next_obs for record in records], len(ids), None, Kind.ARRAY)
+        shown = np.where(rounds.ends, -1, following) if rounds.any_ends else following
         at[0], at[1:] = self._at[ids], shown[:-1]
         self._at[ids] = shown[-1]
-        if not all(rounds.continues):
-            at[np.logical_not(rounds.continues)] = -1
-        unknown = at < 0 if kept is None else (at < 0) & kept
+        continues = [steps.continues for steps in rounds]
+        if not all(continues):
+            at[np.logical_not(continues)] = -1
+        unknown = at < 0 if active is None else (at < 0) & active
         count = int(np.count_nonzero(unknown))
         if count:  # no step has returned what these show
             at[unknown] = np.arange(self._obs.size, self._obs.size + count)
             some = unknown.any(axis=1).nonzero()[0]
-            obs = list(map(rounds.obs.__getitem__, some.tolist()))
+            obs = [records[place].obs for place in some.tolist()]
             self._obs.append_all(obs, len(ids), unknown[some].reshape(-1).nonzero()[0], Kind.ARRAY)
         if self._frame_stack > 1:
             self._number_frames(at, following)
@@ -221,11 +218,10 @@ class TrajectoryBlock(SavedAttributes):
             goes_on = before >= 0  # not of an env that only begins an episode
             frames[after[goes_on], :-1] = frames[before[goes_on], 1:]
 
-    def _cut(self, rounds: Any, ids: IntArray, of_episodes: IntArray, numbers: IntArray) -> None:
+    def _cut(self, closes: BoolArray, ids: IntArray, of_episodes: IntArray, numbers: IntArray) -> None:
         """Close the pieces that end in rounds, and write into `numbers` [6, T, K] to which piece each step belongs."""
         pieces = numbers[_PIECE]
         pieces[0] = self._piece[ids]
-        closes = np.concatenate(rounds.closes).reshape(pieces.shape)
         rows, columns = closes.nonzero()
         if not len(rows):
             pieces[1:] = pieces[0]
@@ -274,8 +270,9 @@ class TrajectoryBlock(SavedAttributes):
         self._at[ids] = -1
 
     def clear(self) -> None:
-        """Drop all pieces under way, and the rounds that were noted but not added."""
+        """Drop all pieces under way, and the rounds that were counted but not added."""
         if self._closed:
+            self._closes = []
             self.drop(range(self._env_num))
             self._renew()
             self.closed_rows = self._count
@@ -445,7 +442,7 @@ class TrajectoryBlock(SavedAttributes):
 
 
 def kind_of_array(key: str) -> Kind:
-    """Return what the items of an array of `TrajectoryBlock.note` are."""
+    """Return what the items of an array of `TrajectoryBlock.record` are."""
     return Kind.BOOL if key == "done" else Kind.TENSOR
 
 

@@ -8,7 +8,7 @@ import torch
 
 from ding.envs.env_manager.block import end_code
 from ding.utils.data.samples import pack, rows_of
-from ding.worker.collector.env_round import Batch
+from ding.worker.collector.env_round import Batch, Rounds
 from ding.worker.collector.trajectory_block import SHOWN, TrajectoryBlock
 
 
@@ -19,7 +19,9 @@ def record(block, env_ids, obs, next_obs, columns, dones, infos, collect_iter, d
     steps = SimpleNamespace(ids=ids, obs=obs, next_obs=next_obs, codes=codes, continues=True, active=None, ends=ends)
     steps.any_ends = False
     if dicts is None:
-        block.add([block.note(steps, {**columns, "done": pack(list(dones))}, collect_iter)])
+        kept, rounds = block.record(steps, {**columns, "done": pack(list(dones))}), Rounds([steps])
+        block.count(rounds)
+        block.add(rounds, [kept], collect_iter)
     else:
         block.add_dicts(steps, [dict(transition) for transition in dicts], collect_iter)
 
