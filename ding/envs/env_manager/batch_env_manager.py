@@ -393,13 +393,13 @@ class BatchEnvManager(BaseEnvManager):
     def _block_of(self, sim_step: SimStep) -> BlockStep:
         """Return the step of all envs, some of which may have begun an episode instead, and note what they show."""
         obs, reward, terminated, truncated, infos, info_rows, shown, counted = sim_step
-        returns = self._returns
+        returns, begun, self._begins = self._returns, self._begins, None
         returns += reward if counted is None else counted
-        if self._begins is not None:
-            returns[self._begins] = 0.0
+        if begun is not None:
+            returns[begun] = 0.0
         ends: BoolArray = terminated | truncated
         infos = {**infos, "terminated": terminated, "truncated": truncated}
-        codes, final_returns, self._begins = self._all_told, None, None
+        codes, final_returns = self._all_told, None
         any_ends = bool(np.count_nonzero(ends))
         if any_ends:
             codes, final_returns = _CODES[terminated + 2 * truncated], returns.copy()
@@ -414,19 +414,11 @@ class BatchEnvManager(BaseEnvManager):
         self._obs = obs if shown is None else shown
         rewards = Column(Kind.ARRAY, (reward if reward.dtype == _FLOAT32 else to_float32(reward))[:, None])
         info = InfoColumns(infos, self._env_num, info_rows)
-        return BlockStep(
-            env_ids=self._every,
-            ids=self._all_ids,
-            obs=obs,
-            reward=rewards,
-            dones=ends,
-            infos=info,
-            codes=codes,
-            ends=ends,
-            any_ends=any_ends,
-            abnormal=[row for row in self._every if is_abnormal(info[row])] if "abnormal" in infos else (),
-            returns=final_returns,
-        )
+        step = BlockStep(self._every, self._all_ids, obs, rewards, ends, info, codes, ends, any_ends)
+        step.returns = final_returns
+        if "abnormal" in infos:
+            step.abnormal = [row for row in self._every if is_abnormal(info[row])]
+        return step
 
     # Steps of some envs.
 

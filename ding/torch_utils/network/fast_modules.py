@@ -6,7 +6,7 @@ No other place depends on how `nn.Module` stores hooks, parameters and children.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ _CALL, _TRAIN = nn.Module.__call__, nn.Module.train
 _linear = F.linear
 
 
-# What one layer does in a plan: see `_plan_of`.
+# What a step of a plan does: `(_LINEAR, weight, bias)`, `(_LINEAR_RELU, weight, bias)` or `(_OTHER, function, None)`.
 _LINEAR, _LINEAR_RELU, _OTHER = range(3)
 
 
@@ -45,7 +45,7 @@ def fixed_modules() -> Iterator[None]:
         _local.plans = before
 
 
-def pass_through(x: Any, module: nn.Module, *children: str) -> Any:
+def pass_through(x: Any, module: nn.Module, *children: str) -> Any:  # noqa: C901 (a call for each layer takes longer)
     """Pass `x` through a module, or through these of its children one after the other, and return the result.
 
     `nn.Module.__call__` is left out where it would only call `forward`. Linear layers, ReLU and sequences are computed
@@ -61,89 +61,69 @@ def pass_through(x: Any, module: nn.Module, *children: str) -> Any:
         >>> torch.equal(pass_through(x, net, "0", "1"), net[1](net[0](x)))
         True
     """
-    is_compiling = torch.compiler.is_compiling()
-    plans = None if is_compiling else _local.plans
+    calls_all: Any = torch.compiler.is_compiling()
     is_float = isinstance(x, Tensor) and x.is_floating_point()
-    key = module, is_float, children
+    plans, key = None if calls_all else _local.plans, (module, is_float, children)
     plan = None if plans is None else plans.get(key)
     if plan is None:
-        plan = _plan_of(module, children, is_float, is_compiling)
+        layers: list[Any] = []
+        output: str | None = None
+        calls_all = calls_all or _has_any_global_hook() or torch._C._get_tracing_state()  # type: ignore[no-untyped-call]
+        waiting: list[nn.Module | None] = [module]
+        if children:
+            waiting = [*map(module._modules.__getitem__, reversed(children))]
+        while waiting:
+            part = waiting.pop()
+            if part is None:
+                continue
+            kind, state = type(part), part.__dict__
+            if (
+                calls_all
+                or kind.__call__ is not _CALL
+                or state["_forward_pre_hooks"]
+                or state["_forward_hooks"]
+                or state["_backward_pre_hooks"]
+                or state["_backward_hooks"]
+                or "forward" in state
+                or "_compiled_call_impl" in state
+            ):
+                layers.append((_OTHER, part, None))
+            elif kind is nn.Linear:
+                parameters = state["_parameters"]
+                if "weight" not in parameters or "bias" not in parameters:
+                    # Tensors take their place, as in a replica of `nn.DataParallel`.
+                    parameters = {"weight": part.weight, "bias": part.bias}
+                layers.append((_LINEAR, parameters["weight"], parameters["bias"]))
+            elif kind is nn.ReLU:
+                if layers and layers[-1][0] == _LINEAR:
+                    # The backward pass needs the output, so another ReLU may not overwrite it.
+                    layers[-1] = (_LINEAR_RELU, *layers[-1][1:])
+                else:
+                    layers.append((_OTHER, torch.relu_ if state["inplace"] else torch.relu, None))
+            elif kind is nn.Sequential:
+                waiting.extend(reversed(state["_modules"].values()))
+            else:
+                names: Any = kind.__dict__.get("passes", ())
+                name = kind.__dict__.get("output")
+                takes_float = is_float if not layers else layers[-1][0] != _OTHER
+                is_open = names and takes_float and (name is None or not waiting)
+                if is_open and all(map(state["_modules"].__contains__, names)):
+                    waiting.extend(map(state["_modules"].__getitem__, reversed(names)))
+                    output = name or output
+                else:
+                    layers.append((_OTHER, part.forward, None))
+        plan = layers, output
         if plans is not None:
             plans[key] = plan
     layers, output = plan
-    for kind, part, bias in layers:
-        if kind == _OTHER:
+    for step, part, bias in layers:
+        if step == _OTHER:
             x = part(x)
         else:
             x = _linear(x, part, bias)
-            if kind == _LINEAR_RELU:
+            if step == _LINEAR_RELU:
                 x = torch.relu_(x)
     return x if output is None else {output: x}
-
-
-def _plan_of(module: nn.Module, children: Sequence[str], is_float: bool, is_compiling: bool) -> tuple[list[Any], Any]:
-    """Return what `pass_through` calls, and the key of the result.
-
-    An item is `(_LINEAR, weight, bias)`, `(_LINEAR_RELU, weight, bias)`, or `(_OTHER, function, None)`.
-
-    Args:
-        is_float: whether a tensor in floating point is passed through.
-    """
-    waiting: list[nn.Module | None] = [module]
-    if children:
-        waiting = [*map(module._modules.__getitem__, reversed(children))]
-    calls_all = is_compiling or _has_any_global_hook() or torch._C._get_tracing_state()  # type: ignore[no-untyped-call]
-    layers: list[Any] = []
-    output: str | None = None
-    while waiting:
-        part = waiting.pop()
-        if part is None:
-            continue
-        kind, state = type(part), part.__dict__
-        if calls_all or not _only_forwards(part):
-            layers.append((_OTHER, part, None))
-        elif kind is nn.Linear:
-            layers.append((_LINEAR, *_weight_and_bias(part)))
-        elif kind is nn.ReLU:
-            if layers and layers[-1][0] == _LINEAR:
-                # The backward pass needs the output, so another ReLU may not overwrite it.
-                layers[-1] = (_LINEAR_RELU, *layers[-1][1:])
-            else:
-                layers.append((_OTHER, torch.relu_ if state["inplace"] else torch.relu, None))
-        elif kind is nn.Sequential:
-            waiting.extend(reversed(state["_modules"].values()))
-        else:
-            names: Any = kind.__dict__.get("passes", ())
-            key = kind.__dict__.get("output")
-            takes_float = is_float if not layers else layers[-1][0] != _OTHER
-            is_open = names and takes_float and (key is None or not waiting)
-            if is_open and all(map(state["_modules"].__contains__, names)):
-                waiting.extend(map(state["_modules"].__getitem__, reversed(names)))
-                output = key or output
-            else:
-                layers.append((_OTHER, part.forward, None))
-    return layers, output
-
-
-def _weight_and_bias(layer: nn.Module) -> tuple[Any, Any]:
-    parameters = layer._parameters
-    if "weight" in parameters and "bias" in parameters:
-        return parameters["weight"], parameters["bias"]
-    return layer.weight, layer.bias  # tensors in their place, as in a replica of `nn.DataParallel`
-
-
-def _only_forwards(module: nn.Module) -> bool:
-    """Return whether a call of a module is one of its class's `forward`."""
-    state = module.__dict__
-    return not (
-        type(module).__call__ is not _CALL
-        or state["_forward_pre_hooks"]
-        or state["_forward_hooks"]
-        or state["_backward_pre_hooks"]
-        or state["_backward_hooks"]
-        or "forward" in state
-        or "_compiled_call_impl" in state
-    )
 
 
 def set_training(module: nn.Module, training: bool) -> None:
@@ -164,15 +144,8 @@ def set_training(module: nn.Module, training: bool) -> None:
 def dtype_of(module: nn.Module) -> torch.dtype:
     """Return the dtype of the first floating-point parameter, float32 if there is none."""
     plans = _local.plans
-    if plans is None:
-        return _dtype_of(module)
-    dtype: torch.dtype | None = plans.get(module)
-    if dtype is None:
-        dtype = plans[module] = _dtype_of(module)
-    return dtype
-
-
-def _dtype_of(module: nn.Module) -> torch.dtype:
+    if plans is not None and module in plans:
+        return plans[module]  # type: ignore[no-any-return]
     waiting: list[nn.Module | None] = [module]
     while waiting:
         part = waiting.pop()
@@ -180,6 +153,8 @@ def _dtype_of(module: nn.Module) -> torch.dtype:
             continue
         for parameter in part._parameters.values():
             if parameter is not None and parameter.is_floating_point():
+                if plans is not None:
+                    plans[module] = parameter.dtype
                 return parameter.dtype
         waiting.extend(reversed(part._modules.values()))
     return torch.float32

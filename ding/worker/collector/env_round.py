@@ -256,44 +256,32 @@ class Steps:
         return own
 
 
-class Rounds(Sequence[Steps]):
+class Rounds:
     """T rounds, one or more, of the same K envs.
 
     Attributes:
+        steps: the rounds.
         ids: the envs, an array [K].
         any_ends: whether any episode has ended.
+        ends: an array [T, K], which episodes have ended in which rounds.
+        active: an array [T, K], which envs have made a step in which rounds; None for all.
     """
 
-    def __init__(self, rounds: Sequence[Steps]) -> None:
-        self._rounds = rounds
-        self.ids = rounds[0].ids
-        self.any_ends = any(steps.any_ends for steps in rounds)
-
-    @cached_property
-    def ends(self) -> BoolArray:
-        """An array [T, K], which episodes have ended in which rounds."""
-        return np.concatenate([steps.ends for steps in self._rounds]).reshape(len(self._rounds), -1)
-
-    @cached_property
-    def active(self) -> BoolArray | None:
-        """An array [T, K], which envs have made a step in which rounds; None for all."""
-        active = [steps.active for steps in self._rounds]
-        if all(mask is None for mask in active):
-            return None
-        everyone = np.ones(len(self.ids), np.bool_)
-        return np.concatenate([everyone if mask is None else mask for mask in active]).reshape(len(active), -1)
-
-    def counted(self, before: IntArray) -> IntArray:
-        """Return an array [T, K] of the numbers of steps of each env, of which it has made `before` [K] already."""
-        if self.active is None:
-            return np.arange(1, len(self._rounds) + 1)[:, None] + before
-        return self.active.cumsum(axis=0) + before
-
-    def __getitem__(self, place: Any) -> Any:
-        return Rounds(self._rounds[place]) if isinstance(place, slice) else self._rounds[place]
-
-    def __len__(self) -> int:
-        return len(self._rounds)
+    def __init__(self, steps: Sequence[Steps]) -> None:
+        self.steps = steps
+        self.ids = steps[0].ids
+        shape = len(steps), len(self.ids)
+        self.any_ends = False
+        self.active: BoolArray | None = None
+        ends, active = [], []
+        for each in steps:
+            ends.append(each.ends)
+            active.append(each.active)
+            self.any_ends = self.any_ends or each.any_ends
+        self.ends: BoolArray = np.concatenate(ends).reshape(shape)
+        if np.ndarray in map(type, active):
+            everyone = np.ones(len(self.ids), np.bool_)
+            self.active = np.concatenate([everyone if mask is None else mask for mask in active]).reshape(shape)
 
 
 class Ended(NamedTuple):
@@ -307,7 +295,7 @@ class Ended(NamedTuple):
             rounds that they took part in.
     """
 
-    rounds: Sequence[Steps]
+    rounds: Rounds
     at: IntArray
     rows: IntArray
     ids: IntArray
@@ -323,16 +311,20 @@ class Ended(NamedTuple):
     @property
     def infos(self) -> list[Any]:
         """The infos of their last steps."""
-        return [self.rounds[at].infos[row] for at, row in zip(self.at.tolist(), self.rows.tolist(), strict=True)]
+        return [self.rounds.steps[at].infos[row] for at, row in zip(self.at.tolist(), self.rows.tolist(), strict=True)]
 
     @property
     def returns(self) -> np.ndarray | None:
         """An array [P] of their returns; None if only the infos have them."""
-        ending = [place for place, steps in enumerate(self.rounds) if steps.any_ends]
-        known = [self.rounds[place].returns for place in ending]
-        if any(returns is None for returns in known):
-            return None
-        return np.stack(known)[np.searchsorted(ending, self.at), self.rows]
+        known: list[np.ndarray] = []
+        for steps in self.rounds.steps:
+            if steps.any_ends:
+                if steps.returns is None:
+                    return None
+                known.append(steps.returns)
+        nth = np.cumsum([steps.any_ends for steps in self.rounds.steps]) - 1
+        returns: np.ndarray = np.concatenate(known).reshape(len(known), -1)[nth[self.at], self.rows]
+        return returns
 
 
 def pairs_of_same(ids: IntArray) -> tuple[IntArray, IntArray]:

@@ -143,7 +143,7 @@ class PlayerRecorder(TrajectoryRecorder):
         """Do nothing: the steps of a player are known once they are reported."""
 
     def on_rounds(self, rounds: Rounds) -> None:
-        for steps in rounds:
+        for steps in rounds.steps:
             self.on_steps(steps)
 
     def on_steps(self, steps: Steps) -> None:
@@ -393,7 +393,7 @@ class BattleSampleSerialCollector(BattleCollector):
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
         recorders = list(self._recorders.values())
         for recorder in recorders:
-            recorder.begin(n_sample)
+            recorder.target = n_sample
         data = self._gather(PlayersQuota(recorders), train_iter, policy_kwargs)
         for player, recorder in self._recorders.items():
             if self._are_on_policy[player]:

@@ -67,7 +67,7 @@ class RolloutListener(SavedAttributes):
 
     def on_rounds(self, rounds: Rounds) -> None:
         """Handle the normal steps of rounds: one, unless the quota can wait, see `Quota.is_due`."""
-        for steps in rounds:
+        for steps in rounds.steps:
             self.on_steps(steps)
 
     def on_steps(self, steps: Steps) -> None:
@@ -465,10 +465,11 @@ class Rollout(SavedAttributes):
 
     def _count(self, rounds: Rounds) -> Ended | None:
         """Count steps and seconds of T rounds of K envs; return the episodes that ended in them, if any."""
-        ids, seconds = rounds.ids, np.array([[steps.seconds] for steps in rounds])
-        lengths = rounds.counted(self._lengths[ids])  # [T, K], from the beginning of the first episode on
-        if rounds.active is not None:
-            seconds = rounds.active * seconds
+        ids, active, seconds = rounds.ids, rounds.active, np.array([[steps.seconds] for steps in rounds.steps])
+        made = np.arange(1, len(seconds) + 1)[:, None]
+        if active is not None:
+            made, seconds = active.cumsum(axis=0), active * seconds
+        lengths = made + self._lengths[ids]  # [T, K], from the beginning of the first episode on
         seconds = seconds.cumsum(axis=0) + self._seconds[ids]
         self._lengths[ids], self._seconds[ids] = lengths[-1], seconds[-1]
         if not rounds.any_ends:

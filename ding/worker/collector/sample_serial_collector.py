@@ -117,8 +117,7 @@ class SampleSerialCollector(SerialCollector):
         """
         n_sample = checked_n_sample(n_sample, self._default_n_sample, self._env_num, self._fixed_rollout)
         recorder = self._recorders[0]
-        recorder.level_seeds = level_seeds
-        recorder.begin(n_sample)
+        recorder.level_seeds, recorder.target = level_seeds, n_sample
         self._rollout.actor = SoloActor(self._policy, self._transform_obs) if random_collect else self._actor
         samples = self._gather(recorder, train_iter, policy_kwargs, is_logged=record_random_collect)[0]
         if self._on_policy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -157,6 +156,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
         pieces: the samples that were not taken yet, piece by piece, or for several pieces at once.
         count: the number of samples in `pieces`.
         steps: the steps recorded since the last `take`.
+        target: the number of samples, or with `fixed_rollout` of steps, that fill it as a quota.
     """
 
     _saved: ClassVar[tuple[str, ...]] = ("_block", "_empty_pieces", "steps")
@@ -190,18 +190,12 @@ class TrajectoryRecorder(RolloutListener, Quota):
         self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs, traj_len, frame_stack)
         self._empty_pieces = 0
-        self._uncounted: list[Steps] = []  # rounds that are recorded, but not counted by the block
-        self._round_count, self._enough = 0, 0  # rounds since the last look, and with which the next is taken
         self.collect_iter = 0
         self.level_seeds: Any = None
         self.pieces: list[Items] = []
         self.count = 0
         self.steps = 0
-        self._target = 0
-
-    def begin(self, target: int) -> None:
-        """Begin a collect of `target` samples, or with `fixed_rollout` of steps, which fill it as a quota."""
-        self._target, self._enough = target, 0
+        self.target = 0
 
     def under_way(self, env_id: int) -> TrajBuffer:
         """Return copies of the transitions of this env's piece under way."""
@@ -210,16 +204,8 @@ class TrajectoryRecorder(RolloutListener, Quota):
     def is_due(self) -> bool:
         if not self._waits:
             return True
-        if self._round_count < self._enough:
-            return False
-        self._count_rounds()
-        closed, under_way = self._block.closed_rows, sum(self._block.lengths.tolist())
-        missing = self._target - self.count - closed
-        is_due = missing <= (under_way if self._fixed_rollout else 0)
-        # Even if all pieces ended, there would not be enough before that many rounds.
-        least = 0 if is_due else max(1, math.ceil((missing - under_way) / self._env_num))
-        self._round_count, self._enough = 0, least
-        return is_due
+        rows = self._block.closed_rows + (sum(self._block.lengths.tolist()) if self._fixed_rollout else 0)
+        return self.count + rows >= self.target
 
     def is_filled(self) -> bool:
         """Return whether enough samples were made; make those of waiting pieces first if they may be.
@@ -227,7 +213,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
         With `fixed_rollout`, return whether there are enough steps; if so, end the pieces under way and make all
         samples.
         """
-        number = self._target
+        number = self.target
         closed_rows = self._block.closed_rows
         if self._fixed_rollout:
             lengths = self._block.lengths
@@ -263,7 +249,6 @@ class TrajectoryRecorder(RolloutListener, Quota):
 
     def clear(self) -> None:
         """Drop the pieces under way."""
-        self._uncounted = []
         self._block.clear()
 
     def state_dict(self) -> dict[str, Any]:
@@ -282,7 +267,6 @@ class TrajectoryRecorder(RolloutListener, Quota):
         return problems
 
     def on_round(self, steps: Steps) -> None:
-        self._round_count += 1
         if self._output_keys is None:
             return  # the policy builds the transitions
         output, env_ids, block = steps.output, steps.env_ids, self._block
@@ -302,25 +286,18 @@ class TrajectoryRecorder(RolloutListener, Quota):
         columns["done"] = dones if isinstance(dones, np.ndarray) else pack(dones)
         if not block.has_dicts and block.keys in (None, [*columns]):
             steps.record = block.record(steps, columns)
-            self._uncounted.append(steps)
         else:
             steps.record, self._waits = columns, False
 
-    def _count_rounds(self) -> None:
-        if self._uncounted:
-            self._block.count(Rounds(self._uncounted))
-            self._uncounted = []
-
     def on_rounds(self, rounds: Rounds) -> None:
-        self._count_rounds()
-        active = rounds.active
-        self.steps += len(rounds) * len(rounds.ids) if active is None else int(np.count_nonzero(active))
+        self.steps += rounds.ends.size if rounds.active is None else int(np.count_nonzero(rounds.active))
         numbers = self._numbers_of(rounds)
-        records = [steps.record for steps in rounds if type(steps.record) is Record]
+        records = [steps.record for steps in rounds.steps if type(steps.record) is Record]
         if records:
-            self._block.add(rounds[: len(records)], records, self.collect_iter, numbers[: len(records)])
-        for place in range(len(records), len(rounds)):
-            self._add_dicts(rounds[place], numbers[place : place + 1])
+            recorded = rounds if len(records) == len(numbers) else Rounds(rounds.steps[: len(records)])
+            self._block.add(recorded, records, self.collect_iter, numbers[: len(records)])
+        for place in range(len(records), len(numbers)):
+            self._add_dicts(rounds.steps[place], numbers[place : place + 1])
         if self._is_by_piece and self._block.closed_rows:
             self._make()
 
@@ -393,7 +370,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
     def _numbers_of(self, rounds: Rounds) -> IntArray:
         """Return the numbers of the episodes [T, K] that the envs were in."""
         if self._episodes is None:
-            return np.broadcast_to(rounds.ids, (len(rounds), len(rounds.ids)))
+            return np.broadcast_to(rounds.ids, rounds.ends.shape)
         return self._episodes.numbers_of(rounds)
 
     def _make(self) -> None:

@@ -54,14 +54,14 @@ class Record(NamedTuple):
     obs: Node  # that the policy acted on, read where it is not what the step before has returned
     next_obs: Node
     columns: dict[str, Any]
+    closes: BoolArray  # whether the piece of each env ends
 
 
 class TrajectoryBlock(SavedAttributes):
     """The transitions of all envs that were not taken yet, in columns.
 
-    A round goes through `record` and `count` before it is added. A row is a step of an env; rows are in the order of
-    time. The observation that an env returns is also the one that the policy acts on next, and is kept once. Each row
-    belongs to a piece; each env has one piece under way.
+    A row is a step of an env; rows are in the order of time. The observation that an env returns is also the one that
+    the policy acts on next, and is kept once. Each row belongs to a piece; each env has one piece under way.
 
     Args:
         env_num: number of envs; their ids are below it.
@@ -70,8 +70,8 @@ class TrajectoryBlock(SavedAttributes):
         frame_stack: number C of frames that observations [C, ...] consist of, newest last; see `Column`. 1 if unknown.
 
     Attributes:
-        lengths: an array [env_num], the number of transitions of the pieces under way, counted ones included.
-        closed_rows: the number of transitions in pieces that were closed and not taken, counted ones included.
+        lengths: an array [env_num], the number of transitions of the pieces under way, recorded ones included.
+        closed_rows: the number of transitions in pieces that were closed and not taken, recorded ones included.
         keys: the keys that are recorded besides observations and end flags; None while there are no rows.
         has_dicts: whether the rest of the transitions is kept in dicts, as the policy has built them.
     """
@@ -91,7 +91,6 @@ class TrajectoryBlock(SavedAttributes):
     def _clear(self) -> None:
         self.lengths: IntArray = np.zeros(self._env_num, np.int64)
         self.closed_rows = 0
-        self._closes: list[BoolArray] = []  # of rounds that were counted, but not added: where pieces end
         self.keys: Sequence[str] | None = None
         self._piece: IntArray = np.arange(self._env_num)  # the piece of each env that is under way
         self._next_piece = self._env_num
@@ -108,7 +107,7 @@ class TrajectoryBlock(SavedAttributes):
         self._dicts: list[dict[str, Any]] = []  # by row
 
     def record(self, steps: Steps, columns: dict[str, Any]) -> Record:
-        """Return what `add` needs of a round, besides its numbers.
+        """Return what `add` needs of a round, and count its transitions already.
 
         Args:
             columns: the rest of the transitions, except observations, end flags and `collect_iter`: arrays [K, ...] of
@@ -126,42 +125,32 @@ class TrajectoryBlock(SavedAttributes):
         if self.keys is None:
             self.keys = list(columns)
             self._columns = {key: _Store(room=self._room) for key in columns}
-        return Record(obs, next_obs, columns)
-
-    def count(self, rounds: Rounds) -> None:
-        """Count the steps of rounds, which `add` is given later, and find the pieces that end in them."""
-        ids, ends = rounds.ids, rounds.ends
-        before = self.lengths[ids]
-        lengths = rounds.counted(before)  # since the end of an episode, once those before are subtracted
-        made = int(lengths[-1].sum())
-        if rounds.any_ends:
-            at_ends = np.where(ends, lengths, 0)
-            np.maximum.accumulate(at_ends, axis=0, out=at_ends)
-            lengths[1:] -= at_ends[:-1]
-        closes, rest = ends, lengths
+        ids, closes = steps.ids, steps.ends
+        lengths = self.lengths[ids]
+        lengths += 1 if steps.active is None else steps.active
         if self._piece_len < math.inf:
-            rest = lengths % int(self._piece_len)
-            closes = ends | ((rest == 0) & (lengths > 0))
-        left = np.where(ends[-1], 0, rest[-1])
-        self.closed_rows += made - int(left.sum())
-        self.lengths[ids] = left
-        self._closes.append(closes)
+            closes = closes | (lengths >= self._piece_len)
+        if np.count_nonzero(closes):
+            self.closed_rows += int(lengths.dot(closes))
+            lengths[closes] = 0
+        self.lengths[ids] = lengths
+        return Record(obs, next_obs, columns, closes)
 
     def add(
         self, rounds: Rounds, records: Sequence[Record], collect_iter: int, numbers: IntArray | None = None
     ) -> None:
-        """Add T rounds that were recorded and counted to the rows, in order.
+        """Add T recorded rounds to the rows, in order.
 
         Args:
             numbers: the numbers of the episodes [T, K], see `closed_of`.
         """
         ids, active = rounds.ids, rounds.active
-        shape = len(rounds), len(ids)
+        shape = rounds.ends.shape
         of_rows = np.empty((6, *shape), np.int64)
         of_rows[_ID], of_rows[_ITER] = ids, collect_iter
-        of_rows[_CODE] = np.concatenate([steps.codes for steps in rounds]).reshape(shape)
+        of_rows[_CODE] = np.concatenate([steps.codes for steps in rounds.steps]).reshape(shape)
         self._link(rounds, records, of_rows)
-        closes, self._closes = np.concatenate(self._closes)[: len(rounds)], []
+        closes = np.concatenate([record.closes for record in records]).reshape(shape)
         self._cut(closes, ids, np.broadcast_to(ids, shape) if numbers is None else numbers, of_rows)
         rows = None if active is None else active.reshape(-1).nonzero()[0]
         more = of_rows.reshape(6, -1) if rows is None else of_rows.reshape(6, -1)[:, rows]
@@ -182,9 +171,7 @@ class TrajectoryBlock(SavedAttributes):
             rows = node_items(nodes) if self._count else []
             self._dicts = [{"obs": SHOWN, "next_obs": SHOWN, **row} for row in rows]
             self.has_dicts, self.keys, self._columns = True, [], {}
-        rounds, record = Rounds([steps]), self.record(steps, {})
-        self.count(rounds)
-        self.add(rounds, [record], collect_iter, numbers)
+        self.add(Rounds([steps]), [self.record(steps, {})], collect_iter, numbers)
         self._dicts += dicts
 
     def _link(self, rounds: Rounds, records: Sequence[Record], numbers: IntArray) -> None:
@@ -195,7 +182,7 @@ class TrajectoryBlock(SavedAttributes):
         shown = np.where(rounds.ends, -1, following) if rounds.any_ends else following
         at[0], at[1:] = self._at[ids], shown[:-1]
         self._at[ids] = shown[-1]
-        continues = [steps.continues for steps in rounds]
+        continues = [steps.continues for steps in rounds.steps]
         if not all(continues):
             at[np.logical_not(continues)] = -1
         unknown = at < 0 if active is None else (at < 0) & active
@@ -270,9 +257,8 @@ class TrajectoryBlock(SavedAttributes):
         self._at[ids] = -1
 
     def clear(self) -> None:
-        """Drop all pieces under way, and the rounds that were counted but not added."""
+        """Drop all pieces under way, and the rounds that were recorded but not added."""
         if self._closed:
-            self._closes = []
             self.drop(range(self._env_num))
             self._renew()
             self.closed_rows = self._count

@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize, prune, spectral_norm
 
-from ding.torch_utils.network.fast_modules import pass_through, set_training, weights_of
+from ding.torch_utils.network import fast_modules
+from ding.torch_utils.network.fast_modules import fixed_modules, pass_through, set_training, weights_of
 
 X = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)) - 0.5
 
@@ -188,6 +189,34 @@ def test_layers_exchanged_later_are_called(net):
     assert not torch.equal(net(X), before)
     net.last = nn.Linear(5, 2)
     assert torch.equal(net(X), by_calls(net))
+
+
+def test_hooks_and_new_numbers_count_where_layers_are_looked_at_once(net):
+    calls = []
+    handle = net.body[2].register_forward_hook(lambda *_: calls.append(1))
+    with fixed_modules():
+        before = net(X)
+        with torch.no_grad():
+            net.last[2].weight.mul_(2)
+        within = net(X)
+    assert len(calls) == 2 and not torch.equal(within, before) and torch.equal(within, by_calls(net))
+    handle.remove()
+    calls.clear()
+    net.last = nn.Linear(5, 2)
+    assert torch.equal(net(X), by_calls(net)) and calls == []
+
+
+def test_layers_are_looked_at_once_within_a_block(net, monkeypatch):
+    looks = []
+    is_hooked = fast_modules._has_any_global_hook
+    monkeypatch.setattr(fast_modules, "_has_any_global_hook", lambda: looks.append(1) or is_hooked())
+    with fixed_modules():
+        outputs = [net(X) for _ in range(3)]
+        in_block = len(looks)
+        with fixed_modules():
+            net(X)
+    assert looks and len(looks) == 2 * in_block  # the inner block looks for itself
+    assert all(torch.equal(output, by_calls(net)) for output in outputs)
 
 
 # --- transformations of torch ---

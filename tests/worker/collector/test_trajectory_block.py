@@ -19,9 +19,8 @@ def record(block, env_ids, obs, next_obs, columns, dones, infos, collect_iter, d
     steps = SimpleNamespace(ids=ids, obs=obs, next_obs=next_obs, codes=codes, continues=True, active=None, ends=ends)
     steps.any_ends = False
     if dicts is None:
-        kept, rounds = block.record(steps, {**columns, "done": pack(list(dones))}), Rounds([steps])
-        block.count(rounds)
-        block.add(rounds, [kept], collect_iter)
+        kept = block.record(steps, {**columns, "done": pack(list(dones))})
+        block.add(Rounds([steps]), [kept], collect_iter)
     else:
         block.add_dicts(steps, [dict(transition) for transition in dicts], collect_iter)
 
