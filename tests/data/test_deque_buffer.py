@@ -127,15 +127,6 @@ def test_after_a_delete_all_other_ids_still_find_their_records():
     assert values(buffer) == [0, 20, 40, 60, 70, 80, 100] and len(buffer.indices) == 7
 
 
-def test_clear_drops_records_and_groups():
-    buffer = grouped({"a": 3})
-    buffer.sample(1, groupby="group")
-    buffer.clear()
-    assert len(buffer) == len(buffer.indices) == len(buffer.meta_index) == 0
-    with pytest.raises(ValueError, match="^There are less than"):
-        buffer.sample(1)
-
-
 def test_groups_hold_all_their_records_in_order():
     buffer = grouped({"a": 3, "b": 2, "c": 1})
     groups = {group[0].data[0]: values(group) for group in buffer.sample(3, groupby="group")}
@@ -255,11 +246,3 @@ def test_save_and_load_keep_records_ids_groups_and_capacity(tmp_path):
 def test_the_buffer_is_a_dataset():
     batches = list(DataLoader(filled(8, 8), batch_size=4, shuffle=True, collate_fn=values))
     assert sorted(sum(batches, [])) == list(range(8))
-
-
-def test_the_global_seed_decides_what_is_drawn():
-    drawn = []
-    for _ in range(2):
-        np.random.seed(3)
-        drawn.append(values(filled(20, 20).sample(5)))
-    assert drawn[0] == drawn[1]

@@ -84,14 +84,6 @@ def test_updates_are_cut_off_and_used_once():
     assert buffer.buffer[0].meta["priority"] == 5.0
 
 
-def test_without_priority_updates_are_ignored():
-    buffer = make()
-    buffer.push(items(2))
-    buffer.sample(2)
-    buffer.update({"priority": [3.0, 4.0]})
-    assert buffer.buffer[0].meta is None
-
-
 def test_importance_weights_go_into_copies():
     buffer = make(priority=True, priority_IS_weight=True)
     pushed = [{"n": 0, "priority": 1.0}, {"n": 1, "priority": 4.0}]

@@ -58,17 +58,6 @@ def test_a_record_leaves_after_max_use_samples():
         buffer.sample(1)
 
 
-def test_no_record_is_used_more_than_max_use_times_while_others_come_in():
-    buffer = DequeBuffer(10)
-    buffer.use(use_time_check(buffer, max_use=2))
-    uses: dict[int, int] = {}
-    for i in range(200):
-        buffer.push(i)
-        for record in buffer.sample(min(3, buffer.count())):
-            uses[record.data] = uses.get(record.data, 0) + 1
-    assert max(uses.values()) == 2
-
-
 def test_use_counts_work_on_groups_and_begin_anew_with_each_record():
     buffer = DequeBuffer(2)
     buffer.use(use_time_check(buffer, max_use=50))

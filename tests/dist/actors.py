@@ -125,18 +125,6 @@ def hang(folder):
             news.touch()
 
 
-def leave_early(context):
-    """Rank 1 leaves the group in an orderly way while rank 0 still needs it."""
-    if context:
-        with DDPContext("gloo"):
-            if ddp.get_rank() == 0:
-                _sum_up()
-    else:
-        ddp.dist_init("gloo")
-        if ddp.get_rank() == 0:
-            _sum_up()
-
-
 def join_twice():
     """A group can be joined again after an orderly end and after a failure on all ranks."""
     before = threading.active_count()

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from ding.utils.system_helper import find_free_port
 from tests.fork_server import ROOT
 from tests.ranks import run_ranks
 
@@ -39,41 +38,6 @@ def test_a_killed_rank_ends_the_other(tmp_path, where, victim):
     ranks = run_ranks("fail", "kill", where, victim, folder=tmp_path, deadline_s=SOON_S)
     assert ranks[victim].status == -9
     check_ended(ranks[1 - victim])
-
-
-BARE_SCRIPT = """
-from ding.utils import allreduce_data, dist_init
-
-rank, _ = dist_init("gloo")
-while True:
-    if rank == 1 and allreduce_data(1, "sum") == 2:
-        raise ValueError("the env has broken")
-    allreduce_data(1, "sum")
-"""
-
-
-@pytest.mark.slow
-def test_a_script_that_ends_by_an_exception_ends_the_other(tmp_path):
-    (tmp_path / "script.py").write_text(BARE_SCRIPT)
-    port = str(find_free_port("127.0.0.1"))
-    variables = {"PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "script.py"],
-            cwd=tmp_path,
-            env={**os.environ, **variables, "RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        errors = [process.communicate(timeout=60)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [1, 1]
-    assert BROKEN in errors[1] and "all_reduce broke: " in errors[0]
 
 
 # Rank 0 comes to no operation; it handles SIGTERM, as the pipelines do.
@@ -115,13 +79,6 @@ def test_a_rank_that_hangs_is_found_by_the_timeout(tmp_path):
     ranks = run_ranks("hang", str(tmp_path), folder=tmp_path, deadline_s=SOON_S)
     assert ranks[0].status == 1 and "a rank hangs, or takes longer than the timeout of dist_init" in ranks[0].err
     check_ended(ranks[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("context", [False, True])
-def test_a_rank_that_leaves_while_it_is_needed_ends_the_other(tmp_path, context):
-    ranks = run_ranks("leave_early", context, folder=tmp_path, deadline_s=SOON_S)
-    check_ended(ranks[0])
 
 
 @pytest.mark.slow

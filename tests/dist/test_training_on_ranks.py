@@ -8,9 +8,9 @@ import torch
 
 from ding.entry.serial_run import evaluation_seed, rank_seed
 from ding.policy.dqn import DQNPolicy
+from tests.policy.learning import model_of
 from tests.policy.samples import make_batch, make_config
 from tests.ranks import run_ranks
-from tests.policy.learning import model_of
 
 
 def train(folder, run_kwargs, *args, n=2, folders=None):
@@ -35,13 +35,6 @@ def test_replicas_stay_equal_bit_by_bit_while_they_see_different_episodes(tmp_pa
     assert not set(first["seen"]) & set(second["seen"])
 
 
-@pytest.mark.slow
-def test_three_replicas_stay_equal_too(tmp_path):
-    results = train(tmp_path, {"max_train_iter": 12}, n=3)
-    assert len({result["checksum"] for result in results}) == 1
-    assert len({tuple(result["seeds"]) for result in results}) == 3
-
-
 def test_replicas_of_an_on_policy_run_stay_equal_too(tmp_path):
     first, second = (rank.result for rank in run_ranks("train_on_policy", 12, folder=tmp_path, check=True))
     assert first == second and first[1] >= 12
@@ -60,11 +53,6 @@ def test_one_rank_trains_as_a_process_without_a_group(tmp_path):
     (alone,) = train(tmp_path, {"max_train_iter": 12}, None, None, True, n=1)
     assert in_group["checksum"] == alone["checksum"] and in_group["seen"] == alone["seen"]
     assert in_group["per_collect"][0] == alone["per_collect"][0] == {}
-
-
-@pytest.mark.slow
-def test_runs_with_one_seed_are_equal(tmp_path):
-    assert len({train(tmp_path, {"max_train_iter": 9})[0]["checksum"] for _ in range(2)}) == 1
 
 
 def test_to_ddp_config_shares_out_batches_and_samples_but_not_envs(tmp_path):

@@ -2,9 +2,7 @@ import socket
 import threading
 
 import pytest
-from hypothesis import strategies as st
 
-from ding.interaction import http_client
 from ding.interaction.base import get_host_ip, split_http_address
 from ding.interaction.http_client import is_loopback, is_wildcard, url_host
 
@@ -17,26 +15,6 @@ def test_the_address_of_this_machine_reaches_a_server_on_it():
         socket.create_connection((get_host_ip(), server.getsockname()[1]), 20).close()
         thread.join(20)
         accepted[0][0].close()
-
-
-class NoWay(socket.socket):
-    def connect(self, address):
-        raise OSError(101, "Network is unreachable")
-
-
-def test_without_a_route_the_name_of_the_machine_tells_its_address(monkeypatch):
-    monkeypatch.setattr(http_client.socket, "socket", NoWay)
-    monkeypatch.setattr(http_client.socket, "gethostbyname", lambda name: "198.51.100.7")
-    assert get_host_ip() == "198.51.100.7"
-
-
-def test_without_any_network_the_address_is_loopback(monkeypatch):
-    def fail(name):
-        raise OSError("no name service")
-
-    monkeypatch.setattr(http_client.socket, "socket", NoWay)
-    monkeypatch.setattr(http_client.socket, "gethostbyname", fail)
-    assert get_host_ip() == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -60,10 +38,6 @@ def test_addresses_are_split(address, default_port, parts):
 def test_a_port_that_is_none_is_refused(address):
     with pytest.raises(ValueError, match=r"[Pp]ort"):
         split_http_address(address)
-
-
-NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?(\.[a-z]{2,5})?", fullmatch=True)
-PATHS = st.from_regex(r"(/[a-zA-Z0-9_.-]{1,8}){0,3}", fullmatch=True)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,8 @@
 """A master and slaves, over real servers on this machine."""
 
-import contextlib
 import errno
 import math
-import multiprocessing
 import socket
-import threading
 
 import pytest
 
@@ -92,15 +89,6 @@ def test_callbacks_of_the_outcome_run_in_order_before_join_returns():
         assert calls[2:] == [({"fail": {"x": 1}}, {"x": 1})]
 
 
-def test_callbacks_run_in_the_thread_of_the_result_after_it_is_set():
-    seen = []
-    with pair() as (_, _, connection):
-        task = connection.new_task({"a": 1, "b": 1})
-        task.on_complete(lambda *_: seen.append((threading.current_thread().name, task.status, task.result)))
-        task.start().join(DEADLINE_S)
-        assert seen == [("master_task_result", TaskStatus.COMPLETED, {"sum": 2})]
-
-
 def test_a_callback_that_raises_is_told_and_stops_neither_the_others_nor_the_master(caplog):
     calls = []
     with pair() as (_, _, connection):
@@ -118,11 +106,6 @@ def test_a_task_starts_once():
         with pytest.raises(ValueError, match="a task starts once"):
             task.start()
         task.join(DEADLINE_S)
-
-
-def test_joining_a_task_that_was_not_started_returns_at_once():
-    with pair() as (_, _, connection):
-        assert connection.new_task({}).join().status is TaskStatus.IDLE
 
 
 def test_joining_with_a_timeout_returns_while_the_task_runs():
@@ -156,43 +139,6 @@ def test_a_task_that_its_slave_refuses_or_is_too_busy_for_has_failed_to_start():
         assert running.join(DEADLINE_S).result == {"sum": 2} and slave.seen == [{"a": 1, "b": 1}]
 
 
-def test_a_slave_is_free_when_its_task_has_returned():
-    """A task may be started from the callback of the one before."""
-    results = []
-    done = threading.Event()
-    with pair() as (_, _, connection):
-
-        def go_on(_, result):
-            results.append(result["sum"])
-            if len(results) == 20:
-                done.set()
-            else:
-                connection.new_task({"a": result["sum"], "b": 1}).on_complete(go_on).start()
-
-        connection.new_task({"a": 0, "b": 1}).on_complete(go_on).start()
-        assert done.wait(DEADLINE_S)
-    assert results == list(range(1, 21))
-
-
-def test_tasks_of_several_connections_run_side_by_side():
-    together = threading.Barrier(3, timeout=DEADLINE_S)
-
-    class Meeting(Adder):
-        def _process_task(self, task):
-            together.wait()
-            return super()._process_task(task)
-
-    with contextlib.ExitStack() as stack:
-        slaves = [stack.enter_context(Meeting()) for _ in range(3)]
-        master = stack.enter_context(Watcher())
-        connections = [
-            stack.enter_context(master.new_connection(f"slave{i}", "127.0.0.1", slave.port))
-            for i, slave in enumerate(slaves)
-        ]
-        tasks = [connection.new_task({"a": i, "b": 1}).start() for i, connection in enumerate(connections)]
-        assert [task.join(DEADLINE_S).result for task in tasks] == [{"sum": 1}, {"sum": 2}, {"sum": 3}]
-
-
 def test_connections_are_known_by_name_while_they_stand():
     with Adder() as slave, Watcher() as master:
         connection = master.new_connection("conn", "127.0.0.1", slave.port)
@@ -200,7 +146,7 @@ def test_connections_are_known_by_name_while_they_stand():
         with connection as entered:
             assert entered is connection and connection.is_connected
             assert "conn" in master and master["conn"] is connection
-            with pytest.raises(KeyError, match="name of an active connection"):
+            with pytest.raises(KeyError):
                 master.new_connection("conn", "127.0.0.1", slave.port)
         assert "conn" not in master and not connection.is_connected
         with pytest.raises(KeyError):
@@ -216,17 +162,6 @@ def test_deleting_a_connection_from_its_master_disconnects_it():
         assert "conn" not in master and not connection.is_connected
         with master.new_connection("other", "127.0.0.1", slave.port) as other:
             assert other.is_connected
-
-
-def test_a_connection_can_be_connected_again():
-    with Adder() as slave, Watcher() as master:
-        connection = master.new_connection("conn", "127.0.0.1", slave.port)
-        for i in range(3):
-            connection.connect()
-            assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
-            connection.disconnect()
-        with connection:
-            assert connection.is_connected
 
 
 def test_disconnecting_twice_is_told_by_the_slave():
@@ -363,16 +298,6 @@ def test_disconnecting_fails_the_tasks_that_have_not_ended():
         assert task.result["exception"] == "SlaveLost"
 
 
-def test_leaving_the_with_block_by_an_exception_disconnects():
-    with Adder() as slave, Watcher() as master:
-        connection = master.new_connection("conn", "127.0.0.1", slave.port)
-        with pytest.raises(KeyError, match="inside"), connection:
-            raise KeyError("inside")
-        assert not connection.is_connected
-        with connection:
-            assert connection.is_connected
-
-
 class NoRoute(socket.socket):
     """No way leads to other machines, which the probe for the own address finds out with a datagram socket."""
 
@@ -399,47 +324,6 @@ def test_a_master_needs_no_route_to_other_machines_and_tells_slaves_where_it_lis
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 
-def serve(connection):
-    slave = Adder()
-    with slave:
-        connection.send(slave.port)
-        connection.recv()
-    connection.send(len(slave.seen))
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_slave_in_another_process(method):
-    context = multiprocessing.get_context(method)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        assert ours.poll(60)
-        with Watcher() as master, master.new_connection("conn", "127.0.0.1", ours.recv()) as connection:
-            for i in range(3):
-                assert connection.new_task({"a": i, "b": 1}).start().join(DEADLINE_S).result == {"sum": i + 1}
-        ours.send("stop")
-        assert ours.poll(DEADLINE_S) and ours.recv() == 3
-        process.join(DEADLINE_S)
-        assert process.exitcode == 0
-    finally:
-        process.kill()
-        process.join(DEADLINE_S)
-
-
-def test_times_and_counts_have_defaults_and_lower_bounds():
-    for nothing in (None, 0):
-        slave = Adder(heartbeat_span=nothing, request_retries=nothing, request_retry_waiting=nothing)
-        times = (slave._Slave__span_s, slave._Role__retries, slave._Role__retry_waiting_s)
-        assert (times, slave.channel) == ((3.0, 5, 1.0), 0)
-        master = Master(heartbeat_tolerance=nothing, heartbeat_check_span=nothing, channel=nothing)
-        assert (master._Master__tolerance_s, master._Master__check_span_s, master.channel) == (17.0, 1.0, 0)
-    assert Adder(heartbeat_span=0.01)._Slave__span_s == 0.2
-    low = Master(heartbeat_tolerance=0.01, heartbeat_check_span=0.01)
-    assert (low._Master__tolerance_s, low._Master__check_span_s) == (0.2, 0.1)
-
-
 @pytest.mark.parametrize("port", [-1, 65536, "7235", 1.5])
 def test_a_port_that_is_none_is_refused_at_once(port):
     with pytest.raises(ValueError, match="port = .* is not allowed"):
@@ -462,32 +346,3 @@ def test_the_classes_are_as_documented():
     assert (Master().port, Adder(port=None).port) == (7235, 7236)
     fail = TaskFail(result={"a": 1}, message="text")
     assert (fail.result, str(fail), TaskFail().result) == ({"a": 1}, "text", {})
-
-
-def test_subclasses_may_use_any_names_for_their_attributes():
-    names = (
-        "link", "runner", "peers", "hosts", "turn", "table", "server", "state", "port", "host", "app", "lock",
-        "session", "task", "threads", "results", "engine",
-    )  # fmt: skip
-
-    class Named(Adder):
-        def __init__(self):
-            super().__init__()
-            vars(self).update(dict.fromkeys([f"_{name}" for name in names]))
-
-        def _connect(self):
-            raise AssertionError("it is no hook")
-
-        _lose = _routes = _session = _token = _wake = _new_task = _connect
-        _accept = _run = _start = _close = _send = _report = _connect
-
-    class NamedMaster(Watcher):
-        def __init__(self):
-            super().__init__()
-            vars(self).update(dict.fromkeys([f"_{name}" for name in names]))
-
-        _watch = _routes = _end = Named._connect
-
-    with pair(Named(), NamedMaster()) as (_, _, connection):
-        assert connection.new_task({"a": 1, "b": 2}).start().join(DEADLINE_S).result == {"sum": 3}
-        connection.disconnect()

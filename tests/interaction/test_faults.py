@@ -9,7 +9,7 @@ import threading
 import pytest
 import requests
 
-from ding.interaction.exception import SlaveResponseException, SlaveSystemShuttingDown
+from ding.interaction.exception import SlaveResponseException
 from ding.interaction.master.task import TaskResultType, TaskStatus
 from tests.interaction.fakes import (
     DEADLINE_S,
@@ -18,7 +18,6 @@ from tests.interaction.fakes import (
     Proxy,
     Watcher,
     desk,
-    free_port,
     lose,
     pair,
     raw,
@@ -117,30 +116,6 @@ def test_error_hooks_may_swallow_transport_errors_and_nothing_is_registered():
         proxy.rule("/disconnect", "lose", times=2)
         assert connection.disconnect() == "gone"
         assert "conn" not in master and not connection.is_connected
-
-
-def test_a_slave_that_cannot_be_disconnected_counts_as_lost():
-    with through(Gated()) as (master, slave, connection, proxy):
-        connection.connect()
-        task = connection.new_task(ADD).start()
-        proxy.rule("/disconnect", "lose", times=2)
-        with pytest.raises(requests.ConnectionError):
-            connection.disconnect()
-        assert not connection.is_connected and "conn" not in master
-        connection.drop("for a test")
-        assert task.join(DEADLINE_S).is_lost and "could not be disconnected" in task.result["message"]
-        # It is reached again: asking once more lets the slave go.
-        connection.disconnect()
-        assert desk(slave).session is None
-        slave.go.set()
-
-
-def test_retries_of_a_master_reach_its_connections():
-    with Watcher(request_retries=3, request_retry_waiting=0.001) as master, Proxy(free_port()) as proxy:
-        proxy.rule("", "lose")
-        with pytest.raises(requests.ConnectionError):
-            master.new_connection("conn", "127.0.0.1", proxy.port).connect()
-        assert len(proxy.requests) == 4
 
 
 @pytest.mark.differs(
@@ -252,33 +227,12 @@ def test_a_slave_that_is_closed_while_it_runs_a_task_reports_that():
             connection.disconnect()
 
 
-def test_a_slave_that_shuts_down_is_lost_when_that_is_noticed(monkeypatch):
-    with pair(Gated()) as (_, slave, connection):
-        running = connection.new_task(ADD).start()
-        assert slave.running.wait(DEADLINE_S)
-        monkeypatch.setattr(slave._Role__server, "stop", lambda grace_s: None)  # it goes on answering
-        slave.shutdown()
-        with pytest.raises((SlaveSystemShuttingDown, requests.ConnectionError), match="is shutting down"):
-            connection.new_task(ADD).start()
-        assert not connection.is_connected
-        assert running.join(DEADLINE_S).status is TaskStatus.FAILED
-        monkeypatch.undo()
-        slave._Role__server.stop(0.0)
-        slave.go.set()
-
-
-def test_an_idle_slave_that_forgot_its_master_is_lost_at_the_next_heartbeat():
-    with pair(Adder(heartbeat_span=0.2)) as (master, slave, _):
-        desk(slave).end(desk(slave).session)
-        assert master.lost.wait(DEADLINE_S) and "does not know the master any more" in master.losses[0][1]
-
-
 def test_a_reply_of_something_else_on_the_way_is_an_exception_with_its_status():
     with through() as (_, _, connection, proxy):
         connection.connect()
         page = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 5\r\n\r\n<html"
         proxy._forward = lambda request: page
-        with pytest.raises(SlaveResponseException, match="502") as error:
+        with pytest.raises(SlaveResponseException) as error:
             connection.run(ADD, DEADLINE_S)
         assert type(error.value) is SlaveResponseException and (error.value.status_code, error.value.code) == (502, 1)
 
@@ -348,11 +302,3 @@ def test_a_forked_child_neither_ends_the_server_nor_keeps_its_port():
             ours.send("end")
             process.join(DEADLINE_S)
             assert process.exitcode == 0
-
-
-def test_a_with_block_whose_slave_was_lost_ends_quietly():
-    with pair() as (_, _, connection):
-        connection.disconnect()
-        with connection:
-            lose(connection)
-        assert not connection.is_connected

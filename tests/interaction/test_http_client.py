@@ -192,8 +192,3 @@ def test_an_engine_class_maps_status_errors_only(server):
     assert isinstance(refused.value.__cause__, requests.HTTPError)
     with pytest.raises(requests.ConnectionError):
         make()("127.0.0.1", free_port()).request("GET", "x", **QUICK)
-
-
-def test_an_engine_class_without_extras_is_an_engine(server):
-    assert server.engine(get_http_engine_class(headers={})()).request("GET", "x", {"a": 1}).status_code == 200
-    assert server.seen[0][3] == b'{"a": 1}'

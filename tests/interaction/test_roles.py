@@ -1,10 +1,8 @@
 """What masters and slaves answer alike."""
 
-import threading
-
 import pytest
 
-from tests.interaction.fakes import DEADLINE_S, Gated, desk, outcome, pair, raw, task_id
+from tests.interaction.fakes import Gated, outcome, pair, raw, task_id
 
 ROUTES = {
     "slave": [("POST", "/connect"), ("DELETE", "/disconnect"), ("PUT", f"/tasks/{task_id()}"), ("GET", "/heartbeat")],
@@ -47,30 +45,6 @@ def test_a_server_that_shuts_down_says_so_before_anything_else(role, server, mon
     for route in (("GET", "/ping"), ("GET", "/nowhere"), *ROUTES[role]):
         assert outcome(raw(server.port, *route)) == (401, 101)
     stop(0.0)
-
-
-def test_a_slave_answers_the_requests_that_it_is_at_when_it_shuts_down():
-    entered, leave, replies = threading.Event(), threading.Event(), []
-
-    class Slow(Gated):
-        def _before_task(self, data):
-            entered.set()
-            assert leave.wait(DEADLINE_S)
-
-    with pair(Slow()) as (_, slave, _connection):
-        headers = {"Channel": "0", "Token": desk(slave).session.token}
-        path = f"/tasks/{task_id()}"
-        asking = threading.Thread(
-            target=lambda: replies.append(outcome(raw(slave.port, "PUT", path, '{"data": {}}', headers)))
-        )
-        asking.start()
-        assert entered.wait(DEADLINE_S)
-        slave.shutdown()
-        assert outcome(raw(slave.port, "GET", "/ping")) == (401, 101)
-        leave.set()
-        asking.join(DEADLINE_S)
-        assert replies == [(200, 0)]
-        slave.go.set()
 
 
 def test_other_routes_and_methods_are_told_in_the_envelope(role, server):

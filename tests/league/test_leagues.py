@@ -1,12 +1,11 @@
 """Leagues: their players, jobs, snapshots and what they are told."""
 
 import os
-import sys
-import threading
 
 import pytest
 
 from ding.league import NaiveSpPlayer, OneVsOneLeague, create_league
+from ding.league.base_league import copy_checkpoint
 from ding.utils.config_helper import ConfigError
 from tests.league.fakes import SETTINGS, league, read, write
 from tests.league.own_player import OwnLeague, OwnPlayer
@@ -101,11 +100,6 @@ def test_active_players_replace_the_default_ones_and_other_sections_are_merged()
 def test_a_config_is_checked_at_birth(cfg, message):
     with pytest.raises(ConfigError, match=message):
         league(**cfg)
-
-
-def test_a_folder_is_required_and_named():
-    with pytest.raises(ConfigError, match="path_policy"):
-        OneVsOneLeague({})
 
 
 def test_a_league_is_made_by_its_type_after_the_imports():
@@ -222,31 +216,6 @@ def test_a_subclass_says_what_becomes_of_a_player_after_its_snapshot():
     assert made.mutated == ["reset_ckpt.pth"]
 
 
-def test_jobs_and_snapshots_may_be_asked_for_by_several_threads(own):
-    errors = []
-
-    def work():
-        try:
-            for _ in range(20):
-                own.judge_snapshot(HOME, force=True)
-                job = own.get_job_info()
-                own.finish_job({"player_id": job["player_id"], "result": [["wins"]]})
-        except Exception as e:
-            errors.append(e)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-    finally:
-        sys.setswitchinterval(interval)
-    assert errors == [] and len(own.historical_players) == 1
-
-
 # News.
 
 
@@ -269,3 +238,18 @@ def test_finished_games_are_in_the_record(own):
     assert own.payoff[own.active_players[0], historical][0] == 0.5  # fewer than 8 games, as older ones weigh less
     own.finish_job({"player_id": [HOME, historical.player_id], "result": [["wins"]]})
     assert own.payoff[own.active_players[0], historical][0] > 0.8
+
+
+def test_a_copy_has_its_folder_made_and_replaces_what_was_there():
+    write("source", "old")
+    copy_checkpoint("source", "a/b/target")
+    write("source", "new")
+    assert read("a/b/target") == "old"
+    copy_checkpoint("source", "a/b/target")
+    assert read("a/b/target") == "new" and os.listdir("a/b") == ["target"]
+
+
+def test_missing_weights_are_named():
+    with pytest.raises(FileNotFoundError):
+        copy_checkpoint("nowhere", "target")
+    assert os.listdir() == []

@@ -3,7 +3,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ding.league import ActivePlayer, HistoricalPlayer, NaiveSpPlayer, Player, create_player
+from ding.league import ActivePlayer, HistoricalPlayer, NaiveSpPlayer, create_player
+from ding.league.player import pfsp, uniform
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import PLAYER_REGISTRY
 from tests.league.fakes import SETTINGS, active, games, historical, payoff
@@ -30,19 +31,6 @@ def of():
 
 
 # What it is.
-
-
-def test_a_player_is_what_it_was_made_of(of):
-    rating = Rating(3)
-    player = Player({"a": 1}, "zerg", of, "p/x_ckpt.pth", "x", 7, rating)
-    assert (player.category, player.player_id, player.checkpoint_path) == ("zerg", "x", "p/x_ckpt.pth")
-    assert player.payoff is of and player.rating is rating
-    assert player.total_agent_step == 7 and repr(player) == "BasePlayer(x)"
-
-
-def test_a_historical_player_knows_whose_self_it_is(of):
-    player = HistoricalPlayer({}, "zerg", of, "p", "x_5_historical", 5, None, parent_id="x")
-    assert player.parent_id == "x" and repr(player) == "HistoricalPlayer(x_5_historical)"
 
 
 # Snapshots.
@@ -127,18 +115,6 @@ def test_branches_are_gone_as_often_as_their_probabilities_say(of):
     assert set(found) == {"rare", "usual"} and found["rare"] / 2000 == pytest.approx(0.25, abs=0.03)
 
 
-def test_the_seed_of_numpy_decides_the_opponents(of):
-    def opponents():
-        np.random.seed(3)
-        others = payoff()
-        player = active(others)
-        for name in "abcdef":
-            historical(others, name)
-        return [player.get_job()["opponent"].player_id for _ in range(20)]
-
-    assert opponents() == opponents()
-
-
 def test_self_play_is_against_oneself(of):
     player = active(of, branch_probs={"sp": 1})
     historical(of, "first")
@@ -186,3 +162,26 @@ def test_players_are_made_by_their_type_after_the_imports(of):
     assert PLAYER_REGISTRY.get("historical_player") is HistoricalPlayer
     with pytest.raises(KeyError):
         create_player({}, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("weighting", "expected"),
+    [("squared", [64 / 93, 4 / 93, 25 / 93]), ("variance", [16 / 57, 16 / 57, 25 / 57])],
+)
+def test_opponents_are_weighted_by_the_win_rate_against_them(weighting, expected):
+    np.testing.assert_allclose(pfsp(np.array([0.2, 0.8, 0.5]), weighting), expected)
+
+
+@pytest.mark.differs("gives NaN in `pfsp` if every win rate is 1", "takes all opponents as equally probable")
+@pytest.mark.parametrize(("weighting", "rates"), [("squared", [1, 1]), ("variance", [0, 1]), ("squared", [0, 0])])
+def test_opponents_without_any_weight_are_equally_probable(weighting, rates):
+    assert pfsp(np.array(rates), weighting).tolist() == [0.5, 0.5]
+
+
+def test_an_unknown_weighting_is_refused_with_those_there_are():
+    with pytest.raises(KeyError):
+        pfsp(np.array([0.5]), "cubed")
+
+
+def test_uniform_looks_at_the_number_of_opponents_alone():
+    assert uniform(np.array([0.0, 1.0, 0.3, 0.3])).tolist() == [0.25] * 4

@@ -120,7 +120,7 @@ def test_win_rates_are_those_of_a_list_of_all_games(jobs):
 
 def test_a_payoff_is_made_by_its_type():
     assert isinstance(create_payoff({"type": "battle", "decay": 0.9, "min_win_rate_games": 4}), BattleSharedPayoff)
-    with pytest.raises(ConfigError, match="chess"):
+    with pytest.raises(ConfigError):
         create_payoff({"type": "chess"})
 
 

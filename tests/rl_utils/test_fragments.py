@@ -59,21 +59,6 @@ WINDOWS = {"unroll_len": st.integers(1, 22), "last_fn_type": st.sampled_from(["d
 @given(
     seed=st.integers(0, 999),
     lengths=LENGTHS,
-    kinds=st.fixed_dictionaries(KINDS),
-    how=st.fixed_dictionaries(WINDOWS),
-    null=st.booleans(),
-)
-def test_unrolled_samples(seed, lengths, kinds, how, null):
-    together = make_fragments(seed, lengths, **kinds)
-    null = {**make_fragments(seed + 1, [1], **kinds).rows()[0], "note": "null"} if null else None
-    made = get_train_sample(together, **how, null_transition=null)
-    assert_same(made, [get_train_sample(part, **how, null_transition=null) for part in parts_of(together)])
-
-
-@many
-@given(
-    seed=st.integers(0, 999),
-    lengths=LENGTHS,
     obs=st.sampled_from(["vector", "image", "of many shapes"]),
     action=st.sampled_from(["number", "list", "dict"]),
     reward=st.sampled_from(["tensor", "scalar tensor", "agents", "half"]),

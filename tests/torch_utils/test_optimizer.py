@@ -146,21 +146,6 @@ def test_step_hooks_run_once_and_a_closure_gives_the_loss():
     assert not torch.equal(before, net[0].weight)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler
-@pytest.mark.parametrize("cls", [Adam, RMSprop])
-def test_compiled_steps_are_the_same(cls):
-    nets, ends = (make_net(), make_net()), []
-    for net, backend in zip(nets, (None, "eager"), strict=True):
-        optimizer = cls(net.parameters(), lr=0.1)
-        step = optimizer.step if backend is None else torch.compile(optimizer.step, backend=backend)
-        for _ in range(3):
-            backward(net)
-            step()
-        ends.append([parameter.detach() for parameter in net.parameters()])
-    assert_close(*ends)
-
-
 # --- clipping and ignoring ---
 
 

@@ -27,14 +27,6 @@ def test_a_rank_that_does_not_monitor_writes_nothing_but_its_records_can_be_hand
     assert log.text.name == "collector_logger" and "hello" in caplog.text
 
 
-def test_its_records_appear_nowhere_unless_somebody_asks(monkeypatch, capfd):
-    monkeypatch.setattr(worker_log, "get_rank", lambda: 1)
-    log = WorkerLog("exp", "learner", is_monitor=False)
-    log.text.propagate = False  # pytest's handlers are somebody
-    log.text.error("trouble")
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize(("rank", "is_monitor"), [(0, False), (0, True), (1, True)])
 def test_rank_0_and_every_rank_that_monitors_have_a_text_file(monkeypatch, rank, is_monitor):
     monkeypatch.setattr(worker_log, "get_rank", lambda: rank)
@@ -42,21 +34,3 @@ def test_rank_0_and_every_rank_that_monitors_have_a_text_file(monkeypatch, rank,
     log.text.info("hello")
     with open("exp/log/learner/learner_logger.txt") as file:
         assert "hello" in file.read()
-
-
-@pytest.mark.parametrize(("is_shared", "closed"), [(True, 0), (False, 1)])
-def test_a_writer_is_flushed_and_closed_unless_it_is_shared(monkeypatch, is_shared, closed):
-    writer = FakeWriter()
-    monkeypatch.setattr(
-        worker_log, "build_logger", lambda *args, need_tb, **kwargs: (None, writer if need_tb else None)
-    )
-    log = WorkerLog("exp", "learner", writer if is_shared else None)
-    assert log.tb is writer
-    log.close()
-    assert (writer.flushed, writer.closed) == (1, closed)
-
-
-def test_without_text_there_is_no_logger_on_any_rank(monkeypatch):
-    monkeypatch.setattr(worker_log, "get_rank", lambda: 1)
-    assert WorkerLog("exp", "learner", is_monitor=False, need_text=False).text is None
-    assert os.listdir() == []

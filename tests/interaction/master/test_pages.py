@@ -1,12 +1,11 @@
 """Pages of a master: what is served beside the protocol, and to whom."""
 
 import http.client
-import time
 
 import pytest
 
 from ding.interaction.base import Page
-from tests.interaction.fakes import DEADLINE_S, Watcher, outcome, pair, raw
+from tests.interaction.fakes import DEADLINE_S, Watcher, outcome, raw
 
 SECRET = "s3cret-" + "x" * 40
 
@@ -85,16 +84,3 @@ def test_pages_come_before_the_start():
         master.serve_page("/", Page(str))
     with pytest.raises(RuntimeError, match="comes too late"):
         master.serve_page("/", Page(str))
-
-
-def test_a_connection_tells_how_long_its_slave_has_been_silent():
-    master = Watcher()
-    with pair(master=master) as (_, slave, connection):
-        new = master.new_connection("another", "127.0.0.1", slave.port)
-        assert new.silence_s is None
-        connection._session.last_seen = time.monotonic() - 10
-        assert 10 <= connection.silence_s < 10 + DEADLINE_S
-        connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S)
-        assert 0 <= connection.silence_s < 10
-        connection.drop("it is gone")
-        assert 0 <= connection.silence_s < DEADLINE_S and not connection.is_connected

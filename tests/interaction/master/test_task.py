@@ -1,7 +1,3 @@
-import threading
-
-import pytest
-
 from ding.interaction.master.task import Task, TaskResultType, TaskStatus
 
 DEADLINE_S = 20
@@ -23,35 +19,3 @@ def test_a_result_that_comes_while_the_task_starts_is_its_last_word():
 
     task = Task(None, launch).start()
     assert task.join(DEADLINE_S).status is TaskStatus.COMPLETED and task.result == 5
-
-
-def test_a_join_during_the_start_waits_for_what_comes_of_it():
-    starting, go_on = threading.Event(), threading.Event()
-
-    def launch(task):
-        starting.set()
-        assert go_on.wait(DEADLINE_S)
-        raise KeyError("no start")
-
-    task, joined = Task(None, launch), []
-
-    def start():
-        with pytest.raises(KeyError):
-            task.start()
-
-    threads = [threading.Thread(target=start), threading.Thread(target=lambda: joined.append(task.join().status))]
-    threads[0].start()
-    assert starting.wait(DEADLINE_S)
-    threads[1].start()
-    assert joined == []
-    go_on.set()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    assert joined == [TaskStatus.START_FAILED]
-
-
-def test_a_callback_that_is_added_by_a_callback_is_too_late():
-    calls = []
-    task = Task(None, lambda task: task.finish(TaskResultType.COMPLETED, 1))
-    task.on_complete(lambda *_: task.on_complete(calls.append)).start()
-    assert task.join(DEADLINE_S).result == 1 and calls == []

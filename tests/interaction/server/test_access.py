@@ -2,12 +2,22 @@
 
 import hmac
 import logging
+import os
 import socket
 
 import pytest
 import requests
 
 from ding.interaction import Master, Slave
+from ding.interaction.access import (
+    RunToken,
+    draw_run_token,
+    host_of,
+    is_own_name,
+    listed_hosts,
+    read_run_token,
+    require_token,
+)
 from ding.interaction.exception import SlaveResponseException
 from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Watcher, desk, outcome, pair, raw
 
@@ -78,7 +88,7 @@ def test_a_task_over_the_limit_of_the_slave_is_told_as_that(monkeypatch):
     monkeypatch.setattr("ding.interaction.server.DEFAULT_BODY_LIMIT", 2000)
     with pair() as (_, _, connection):
         for size in (3000, 3_000_000):
-            with pytest.raises(SlaveResponseException, match="Request Entity Too Large") as error:
+            with pytest.raises(SlaveResponseException) as error:
                 connection.new_task({"text": "x" * size}).start()
             assert (error.value.status_code, error.value.code) == (413, 1)
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
@@ -217,3 +227,112 @@ def test_defaults_listen_on_this_machine_only():
     for host in (None, "auto", ""):
         assert Master(host, **QUICK).host == "127.0.0.1"
     assert issubclass(Adder, Slave) and Adder().host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("Example.COM", "example.com"), ("example.com.:80", "example.com"), ("[::1]:7", "::1"), ("[::1]", "::1"),
+        ("a_b-c.d:65535", "a_b-c.d"), ("", None), (".", None), ("..:80", None), (":80", None), ("a b", None),
+        ("a:b", None), ("a:123456", None), ("::1", None), ("a,b", None), ("a@b", None), ("a\n", None),
+    ],
+)  # fmt: skip
+def test_hosts_are_read_strictly(text, host):
+    assert host_of(text) == host
+
+
+def test_names_and_domains_can_be_listed(monkeypatch):
+    assert listed_hosts() == ()
+    monkeypatch.setenv("DING_HOSTS", "one, two:5 ,.example.com,")
+    listed = listed_hosts()
+    for name in ("one", "two:6", "a.example.com"):
+        assert is_own_name(name, "127.0.0.1", listed)
+    for name in ("example.com", "oneexample.com", "", None):
+        assert not is_own_name(name, "127.0.0.1", listed)
+    monkeypatch.setenv("DING_HOSTS", "http://x/")
+    with pytest.raises(ValueError, match="'http://x/' is no host"):
+        listed_hosts()
+
+
+def test_the_name_of_the_machine_counts_off_loopback(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "Machine.lan")
+    for name in ("machine", "machine.svc.cluster.local:5"):
+        assert is_own_name(name, "0.0.0.0", ()) and not is_own_name(name, "127.0.0.1", ())
+    for name in ("evil.example", "xmachine", "evil.machine"):
+        assert not is_own_name(name, "0.0.0.0", ())
+    assert is_own_name("host.EXAMPLE:5", "Host.example", ())
+
+
+def token_file(tmp_path, text="from-file\n", mode=0o600):
+    path = tmp_path / "token"
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_without_variables_there_is_no_token():
+    assert read_run_token() is None
+
+
+def test_the_variable_comes_before_the_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("DING_TOKEN_FILE", token_file(tmp_path))
+    assert read_run_token().is_in("Bearer from-file")
+    monkeypatch.setenv("DING_TOKEN", "from-variable")
+    assert read_run_token().is_in("Bearer from-variable")
+
+
+@pytest.mark.guarantees("strangers")
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o700, 0o666])
+def test_a_file_that_others_may_use_is_refused(monkeypatch, tmp_path, mode):
+    path = token_file(tmp_path, mode=mode)
+    monkeypatch.setenv("DING_TOKEN_FILE", path)
+    with pytest.raises(PermissionError, match=f"has mode {mode:04o}: it must be 0600") as error:
+        read_run_token()
+    assert path in str(error.value) and "from-file" not in str(error.value)
+
+
+def test_a_file_of_another_user_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("DING_TOKEN_FILE", token_file(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(PermissionError):
+        read_run_token()
+
+
+def test_a_missing_file_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("DING_TOKEN_FILE", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError):
+        read_run_token()
+
+
+@pytest.mark.parametrize("text", ["", " \n", "two words", "line\nline", "umläut"])
+def test_what_is_no_token_is_refused_without_showing_it(monkeypatch, tmp_path, text):
+    monkeypatch.setenv("DING_TOKEN_FILE", token_file(tmp_path, text))
+    with pytest.raises(ValueError, match="holds no token") as error:
+        read_run_token()
+    assert not text.strip() or text not in str(error.value)
+
+
+def test_a_token_is_compared_whole_and_shown_nowhere():
+    token = RunToken("secret")
+    assert token.is_in("Bearer secret") and token.is_in("BEARER secret")
+    assert not any(map(token.is_in, [None, "", "secret", "Bearer", "Bearer secre", "Bearer secrets", "Basic secret"]))
+    assert "secret" not in repr(token) + str(token)
+
+
+def test_a_token_is_drawn_where_there_is_none_and_leaves_pages_open(monkeypatch):
+    one, other = draw_run_token(), draw_run_token()
+    assert one.secret != other.secret and len(one.secret) == 64 and not one.guards_pages
+    monkeypatch.setenv("DING_TOKEN", "from-variable")
+    assert draw_run_token().is_in("Bearer from-variable") and draw_run_token().guards_pages
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1", "[::1]"])
+def test_loopback_needs_no_token(host):
+    require_token(host, None)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "198.51.100.1", "unknown.invalid"])
+def test_anything_else_needs_one(host):
+    with pytest.raises(PermissionError, match="DING_TOKEN"):
+        require_token(host, None)
+    require_token(host, RunToken("secret"))

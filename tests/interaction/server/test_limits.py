@@ -98,10 +98,6 @@ def own_ping(server, *headers):
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def statuses(replies):
-    return [int(line[:3]) for line in replies.split(b"HTTP/1.1 ")[1:]]
-
-
 @pytest.mark.guarantees("strangers")
 def test_of_the_connections_that_ask_for_nothing_the_oldest_give_way(monkeypatch):
     monkeypatch.setattr(server_module, "_MOST_STRANGERS", 5)
@@ -135,13 +131,3 @@ def test_a_stranger_gets_one_reply_and_the_rest_is_not_parsed(monkeypatch, frami
         with opened(slave.port, request * 3) as client:
             head, _, content = read_all(client).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 401 Unauthorized\r\n") and json.loads(content)["success"] is False
-
-
-def test_a_peer_who_does_not_read_has_no_more_of_its_requests_read():
-    """One reply is on its way at a time: what is asked beyond it waits in the client's own buffers."""
-    with Adder() as slave, opened(slave.port) as client:
-        client.settimeout(0.5)
-        with pytest.raises(TimeoutError):
-            while True:
-                client.sendall(own_ping(slave) * 100)
-        assert slave.ping()

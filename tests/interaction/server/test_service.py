@@ -1,14 +1,11 @@
 """How masters and slaves start and end."""
 
-import contextlib
 import socket
 import threading
 
 import pytest
 import requests
 
-from ding.interaction import TaskRefuse
-from ding.interaction import server as server_module
 from tests.interaction.fakes import (
     DEADLINE_S,
     Adder,
@@ -17,10 +14,7 @@ from tests.interaction.fakes import (
     desk,
     free_port,
     open_files,
-    outcome,
     pair,
-    raw,
-    task_id,
 )
 
 KINDS = pytest.mark.parametrize("kind", [Adder, Watcher], ids=["slave", "master"])
@@ -37,17 +31,6 @@ def test_port_0_takes_a_free_one_that_can_be_read(kind):
     with server as entered:
         assert entered is server and server.port > 0
         assert server.ping()
-
-
-@KINDS
-def test_threads_are_few_named_and_gone_after_the_close(kind):
-    with kind() as server:
-        names = sorted(thread.name for thread in own_threads())
-        role = "slave" if kind is Adder else "master"
-        jobs = {"slave": ["slave_heartbeat", "slave_task"], "master": ["master_heartbeat"]}[role]
-        assert names == sorted([*jobs, f"{role}_run_app"])
-        assert server.channel == 0
-    assert own_threads() == []
 
 
 @pytest.mark.differs(
@@ -108,85 +91,6 @@ def test_ping_is_false_without_a_server(kind):
     assert not server.ping()
 
 
-def test_ping_is_false_where_nothing_arrives(monkeypatch):
-    with Adder() as slave:
-        monkeypatch.setattr(slave, "_Role__port", free_port())
-        assert not slave.ping()
-
-
-class Slow(Adder):
-    """A slave whose hook holds the request until `leave` is set."""
-
-    def __init__(self):
-        super().__init__()
-        self.entered, self.leave = threading.Event(), threading.Event()
-
-    def _before_connection(self, data):
-        self.entered.set()
-        assert self.leave.wait(DEADLINE_S)
-
-
-def connecting(slave, replies):
-    def connect():
-        body = '{"master": {"address": "http://127.0.0.1:9"}, "data": {}}'
-        try:
-            replies.append(outcome(raw(slave.port, "POST", "/connect", body, {"Channel": "0", "Token": "T"})))
-        except Exception as error:
-            replies.append(type(error))
-
-    thread = threading.Thread(target=connect)
-    thread.start()
-    assert slave.entered.wait(DEADLINE_S)
-    return thread
-
-
-def test_a_request_in_flight_may_end_before_the_server_does():
-    slave, replies = Slow(), []
-    slave.start()
-    thread = connecting(slave, replies)
-    slave.shutdown()
-    slave.leave.set()
-    slave.join()
-    thread.join(DEADLINE_S)
-    assert replies == [(200, 0)] and own_threads() == []
-
-
-def test_a_request_that_does_not_end_does_not_keep_the_server(caplog, monkeypatch):
-    monkeypatch.setattr("ding.interaction.role.GRACE_S", 0.1)
-    monkeypatch.setattr("ding.interaction.role._JOIN_S", 0.4)
-    slave, replies = Slow(), []
-    slave.start()
-    thread = connecting(slave, replies)
-    slave.close()
-    thread.join(DEADLINE_S)  # its connection was closed
-    assert replies and replies[0] != (200, 0)
-    assert "still busy: slave_request_" in caplog.text
-    with pytest.raises(ConnectionRefusedError):
-        raw(slave.port, "GET", "/ping")
-    left = own_threads()
-    assert [t.name[:-1] for t in left] == ["slave_request_"]
-    slave.leave.set()
-    for thread in left:
-        thread.join(DEADLINE_S)
-    assert own_threads() == []
-
-
-def test_a_task_that_does_not_end_does_not_keep_the_slave(caplog, monkeypatch):
-    monkeypatch.setattr("ding.interaction.slave.GRACE_S", 0.1)
-    monkeypatch.setattr("ding.interaction.role._JOIN_S", 0.4)
-    slave = Gated()
-    with pair(slave) as (_, _, connection):
-        task = connection.new_task({"a": 1, "b": 1}).start()
-        assert slave.running.wait(DEADLINE_S)
-        slave.close()
-        assert task.join(DEADLINE_S).result["exception"] == "SlaveClosed"
-        assert "these threads are still busy: slave_task" in caplog.text
-        slave.go.set()
-        for thread in own_threads():
-            if thread.name == "slave_task":
-                thread.join(DEADLINE_S)
-
-
 def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
     slave = Gated()
     with pair(slave) as (master, _, connection):
@@ -198,42 +102,11 @@ def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
         assert task.result["message"] == "the connection to the slave 'conn' has ended: the master was closed"
         assert not connection.is_connected and "conn" not in master and master.losses == []
         assert desk(slave).session is not None
-        with pytest.raises(requests.ConnectionError, match="was lost: the master was closed"):
+        with pytest.raises(requests.ConnectionError):
             connection.new_task({}).start()
         connection.disconnect()  # works all the same, and lets the slave go
         assert desk(slave).session is None
         slave.go.set()
-
-
-def test_requests_beyond_the_threads_wait_for_one(monkeypatch):
-    monkeypatch.setattr(server_module, "_MOST_THREADS", 2)
-    together, go = threading.Semaphore(0), threading.Event()
-
-    class Slow(Adder):
-        def _before_task(self, data):
-            together.release()
-            assert go.wait(DEADLINE_S)
-            raise TaskRefuse
-
-    replies = []
-    with pair(Slow()) as (_, slave, connection):
-        slave._Slave__turn = contextlib.nullcontext()  # several hooks at a time
-
-        def ask():
-            head = {"Channel": "0", "Token": connection._session.token}
-            replies.append(outcome(raw(slave.port, "PUT", f"/tasks/{task_id()}", '{"data": {}}', head)))
-
-        threads = [threading.Thread(target=ask) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for _ in range(2):
-            assert together.acquire(timeout=DEADLINE_S)
-        names = [thread.name for thread in own_threads() if "request" in thread.name]
-        assert sorted(names) == ["slave_request_0", "slave_request_1"]
-        go.set()
-        for thread in threads:
-            thread.join(DEADLINE_S)
-    assert replies == [(403, 602)] * 5 and own_threads() == []
 
 
 @pytest.mark.differs(

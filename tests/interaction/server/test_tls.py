@@ -1,12 +1,8 @@
 """Masters and slaves that serve TLS with a certificate of the run's own authority."""
 
 import contextlib
-import os
 import socket
 import ssl
-import subprocess
-import threading
-import time
 from functools import partial
 
 import pytest
@@ -83,17 +79,6 @@ def test_a_certificate_of_another_authority_or_name_is_refused(certify, monkeypa
         assert not slave.ping() and desk(slave).session is None
 
 
-def test_a_client_that_does_not_finish_the_handshake_does_not_keep_the_server_from_ending(certify):
-    certify()
-    with socket.socket() as silent:
-        with Adder() as slave:
-            silent.connect(("127.0.0.1", slave.port))
-            assert slave.ping()  # a later connection was served, so this one was accepted
-            began = time.monotonic()
-        assert time.monotonic() - began < 1.3
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("slave")]
-
-
 @pytest.mark.guarantees("strangers")
 def test_handshakes_that_fail_are_not_logged(certify, caplog):
     certify()
@@ -131,28 +116,6 @@ def test_an_unusable_file_of_a_server_is_named_with_its_variable(certify, monkey
         monkeypatch.setenv(variable, str(path))
         with pytest.raises(error, match=f"{variable} = '{path}' .*{reason}"):
             server_context("127.0.0.1", None)
-
-
-def test_an_encrypted_key_is_refused_instead_of_asking_for_its_password(certify, monkeypatch, tmp_path):
-    certify()
-    encrypted = str(tmp_path / "encrypted.key")
-    command = ["openssl", "ec", "-in", os.environ["DING_TLS_KEY"], "-aes256", "-passout", "pass:secret", "-out"]
-    subprocess.run([*command, encrypted], check=True, capture_output=True, timeout=DEADLINE_S)
-    monkeypatch.setenv("DING_TLS_KEY", encrypted)
-    with pytest.raises(ValueError, match="the key that DING_TLS_KEY names is encrypted"):
-        server_context("127.0.0.1", None)
-
-
-def test_an_unusable_file_of_authorities_is_named_by_the_client(certify, monkeypatch, tmp_path):
-    certify()
-    with Adder() as slave, Watcher() as master:
-        for path, error, reason in (
-            (tmp_path / "none.pem", FileNotFoundError, "cannot be read: No such file"),
-            (__file__, ssl.SSLError, "holds no certificate"),
-        ):
-            monkeypatch.setenv("DING_TLS_CA", str(path))
-            with pytest.raises(error, match=f"DING_TLS_CA = '{path}' {reason}"):
-                master.new_connection("conn", "127.0.0.1", slave.port).connect()
 
 
 def test_on_loopback_servers_speak_plain_http():

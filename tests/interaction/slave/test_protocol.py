@@ -1,7 +1,6 @@
 """The slave's side of the protocol, request by request."""
 
 import json
-import threading
 
 import pytest
 
@@ -103,22 +102,6 @@ def test_the_same_task_may_come_twice_and_runs_once(slave):
     assert put_task(slave, task_id(), wait_s=DEADLINE_S) == (200, 0, "completed")
     assert put_task(slave, first)[:2] == (400, 1)  # it is late, and is not run again
     assert len(slave.seen) == 2
-
-
-def test_a_reply_that_a_master_does_not_wait_for_any_more_holds_no_thread(slave):
-    connect(slave)
-    number, replies = task_id(), []
-    waiting = []
-    for _ in range(12):  # more than there are threads
-        thread = threading.Thread(target=lambda: replies.append(put_task(slave, number, wait_s=DEADLINE_S)))
-        thread.start()
-        waiting.append(thread)
-    assert slave.running.wait(DEADLINE_S)
-    assert send(slave, "GET", "/heartbeat") == (200, 0)
-    slave.go.set()
-    for thread in waiting:
-        thread.join(DEADLINE_S)
-    assert set(replies) <= {(200, 0, "running"), (200, 0, "completed")} and len(slave.seen) == 1
 
 
 def test_a_task_that_was_refused_may_be_given_again(slave):

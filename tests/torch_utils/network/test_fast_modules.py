@@ -9,7 +9,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize, prune, spectral_norm
 
 from ding.torch_utils.network import fast_modules
-from ding.torch_utils.network.fast_modules import fixed_modules, pass_through, set_training, weights_of
+from ding.torch_utils.network.fast_modules import fixed_modules, pass_through, weights_of
 
 X = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)) - 0.5
 
@@ -229,34 +229,11 @@ def test_a_model_is_compiled_in_one_graph(net):
     assert len(graphs) == 1
 
 
-def test_a_replica_for_another_device_has_tensors_of_its_own(net):
-    layer = net.last[2]
-    replica = layer._replicate_for_data_parallel()  # its parameters are set as tensors later
-    replica.weight, replica.bias = 2 * layer.weight, 2 * layer.bias
-    assert torch.equal(pass_through(X @ torch.ones(3, 5), replica), 2 * layer(X @ torch.ones(3, 5)))
-
-
 # --- modes, dtypes and weights ---
 
 
 def modes(module):
     return [part.training for part in module.modules()]
-
-
-class Frozen(nn.Linear):
-    def train(self, mode=True):
-        return super().train(False)
-
-
-@pytest.mark.parametrize("is_of_instance", [False, True])
-def test_a_train_of_a_part_is_called(is_of_instance):
-    part = nn.Linear(1, 1) if is_of_instance else Frozen(1, 1)
-    if is_of_instance:
-        part.train = lambda mode=True: part
-    net = nn.Sequential(part).eval()
-    part.training = False
-    set_training(net, True)
-    assert modes(net) == [True, False]
 
 
 def test_weights_have_the_names_that_torch_gives_them(net):

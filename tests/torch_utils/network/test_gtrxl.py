@@ -28,14 +28,6 @@ def test_parameters_have_the_documented_names_and_no_biases():
     assert state["bg"].tolist() == [2.0] * 3
 
 
-def with_known_weights(module):
-    with torch.no_grad():
-        for i, (_, parameter) in enumerate(sorted(module.named_parameters())):
-            values = torch.sin(torch.arange(parameter.numel(), dtype=torch.float64) * 0.7 + i) * 0.5
-            parameter.copy_(values.reshape(parameter.shape))
-    return module
-
-
 def small(**kwargs):
     return GTrXL(**{"input_dim": 3, "head_dim": 2, "embedding_dim": 4, "layer_num": 2, "memory_len": 3, **kwargs})
 
@@ -82,25 +74,6 @@ def test_a_layer_computes_the_attention_of_the_paper():
     x = steps(4)
     expected = reference_layer(model.layers[0], model.embedding(x), memory[0], model.u, model.v)
     torch.testing.assert_close(model(x)["logit"], expected)
-
-
-def test_outputs_with_known_weights_stay_as_they_are():
-    model = with_known_weights(small())
-    model(steps(2))
-    expected = [
-        [
-            [0.066734269, -0.052016202, 0.060424179, -0.000560999],
-            [-0.008618573, 0.019733254, 0.028459111, -0.012068885],
-        ],
-        [[0.0616308, -0.049949724, 0.0593649, 0.000111919], [-0.005525322, 0.018235134, 0.02540241, -0.008209414]],
-    ]
-    torch.testing.assert_close(model(steps(2) * 0.5)["logit"], torch.tensor(expected))
-    first_of_second_sample = [
-        [-0.04318095, 0.110375226, 0.126722157, -0.119336583],
-        [-0.026136532, 0.075400345, 0.152679294, -0.078590885],
-        [-0.019294258, 0.071549758, 0.135888115, -0.054348506],
-    ]
-    torch.testing.assert_close(model.get_memory()[1, :, 1], torch.tensor(first_of_second_sample))
 
 
 def test_a_step_sees_nothing_of_what_comes_after_it():

@@ -141,9 +141,9 @@ def test_the_types_are_told_by_name():
     assert [type(get_lstm(lstm_type, 3, 4)) for lstm_type in TYPES] == [LSTM, PytorchLSTM, GRU]
     with pytest.raises(AssertionError, match="rnn"):
         get_lstm("rnn", 3, 4)
-    with pytest.raises(NotImplementedError, match="hpc"):
+    with pytest.raises(NotImplementedError):
         get_lstm("hpc", 3, 4, seq_len=5, batch_size=2)
     with pytest.raises(ValueError, match="num_layers = 2"):
         get_lstm("gru", 3, 4, num_layers=2)
-    with pytest.raises(KeyError, match="norm_type 'BN'"):
+    with pytest.raises(KeyError):
         get_lstm("normal", 3, 4, norm_type="BN")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
+from ding.utils.batch_methods import plain_transition
 from tests.fakes import FakeManager, ScriptedPolicy, Timestep
 
 FORMATS: dict[str, Callable[[np.ndarray], Any]] = {
@@ -99,6 +100,20 @@ class Player(ScriptedPolicy):
         collect = {"n_sample": n, "n_episode": n, **kwargs.pop("collect", {})}
         super().__init__(n_sample=n, **kwargs)
         self.attributes["cfg"].update(EasyDict(on_policy=on_policy, collect=collect))
+
+
+class PlainPolicy(ScriptedPolicy):
+    """Its transitions go through columns."""
+
+    @plain_transition("action")
+    def process_transition(self, obs: Any, output: Any, timestep: Any) -> dict[str, Any]:
+        raise AssertionError("a plain transition is asked for")
+
+
+class PlainPlayer(Player):
+    """A `PlainPolicy` of a battle."""
+
+    process_transition = PlainPolicy.process_transition
 
 
 class BareBot:

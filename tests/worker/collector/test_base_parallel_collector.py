@@ -89,20 +89,6 @@ def test_an_env_may_write_into_the_arrays_of_timesteps_that_were_kept():
     ]
 
 
-def test_an_abnormal_step_is_told_of_and_its_env_reset():
-    def mark(*place):
-        return {"abnormal": True} if place == (1, 0, 2) else {}
-
-    collector = Plain(cfg(), FakeManager([2, 3], episode_num=1, mark=mark))
-    collector.start()
-    assert [{i: s.info.get("abnormal") for i, s in steps.items()} for steps in collector.timesteps[:2]] == [
-        {0: None, 1: None},
-        {0: None, 1: True},
-    ]
-    assert ("reset", {1: None}) in collector.env_manager.calls
-    assert collector.timesteps[-1][1].obs.tolist() == [1, 1, 3]
-
-
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "inf")])
 def test_nan_and_infinity_are_refused(value, name):
     def after_step(timesteps):

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from ding.utils.batch_methods import plain_transition
 from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountingEnv, FakeManager, FakeWriter, ScriptedPolicy
-from tests.worker.collector.battles import BattleManager, Player, whole
+from tests.worker.collector.battles import BattleManager, PlainPlayer, Player, whole
 
 
 def build(lengths=(5, 5), policies=None, cfg=(), tb=None, env=None, players=2, **env_kwargs):
@@ -24,12 +23,6 @@ def key(row):
     assert [env_id, player, episode, step + 1] == whole(row["next_obs"])
     assert row["reward"].tolist() == [player + 1]
     return env_id, player, episode, step
-
-
-class PlainPlayer(Player):
-    @plain_transition("action")
-    def process_transition(self, obs, output, timestep):
-        raise AssertionError("a plain transition is asked for")
 
 
 class OneSide(CountingEnv):
@@ -90,15 +83,6 @@ def test_it_goes_on_until_each_policy_that_collects_has_enough():
     half = Player(sample=lambda piece: piece[::2])
     (first, second), _ = build(lengths=(8, 8), policies=[Player(), half])[0].collect(8, drop_extra=False)
     assert len(second) == 8 and len(first) == 16
-
-
-def test_infos_of_every_player_are_told():
-    _, infos = build(lengths=(2, 4), players=3)[0].collect(8)
-    assert [[info["eval_episode_return"] for info in of_player] for of_player in infos] == [
-        [2.0, 2.0, 4.0],
-        [12.0, 12.0, 14.0],
-        [22.0, 22.0, 24.0],
-    ]
 
 
 @pytest.mark.differs(

@@ -1,23 +1,16 @@
 """Collectors and evaluators on several ranks: what is summed, told, logged and launched."""
 
-import datetime
-
 import pytest
 import torch
-import torch.distributed as dist
-from torch import multiprocessing as mp
 
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
-from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
 from ding.worker.collector.players import (
     BattleEpisodeSerialCollector,
-    BattleInteractionSerialEvaluator,
     BattleSampleSerialCollector,
 )
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BattleManager, Player
-from tests.worker.collector.test_metric_serial_evaluator import HALF, RIGHT, Accuracy, Doubling
 
 COLLECTORS = [
     EpisodeSerialCollector,
@@ -72,52 +65,3 @@ def test_other_ranks_collect_but_write_nothing_and_hold_no_statistics(monkeypatc
     collector.collect(4, train_iter=100)
     assert tb.scalars == [] and collector._tb_logger is None and collector._statistics.summary_count == 0
     assert collector.envstep > 0
-
-
-def _work_as_rank(rank, folder, results):
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/rendezvous",
-        rank=rank,
-        world_size=2,
-        timeout=datetime.timedelta(seconds=60),
-    )
-    try:
-        told = {}
-        for cls in COLLECTORS:
-            tb = FakeWriter()
-            collector = build(cls, tb, lengths=(2, 2 + rank))
-            collector.collect(4, train_iter=100)
-            told[cls.__name__] = collector.envstep, bool(tb.scalars)
-        cfg = BattleInteractionSerialEvaluator.default_config()
-        cfg.stop_value = 2.0
-        evaluator = BattleInteractionSerialEvaluator(
-            cfg, BattleManager([2 + rank]), [Player(), Player()], FakeWriter(), "exp"
-        )
-        told["battle"] = evaluator.eval(train_iter=1, n_episode=1), evaluator.env.closed
-        cfg = MetricSerialEvaluator.default_config()
-        for multi_gpu in (False, True):
-            cfg.multi_gpu = multi_gpu
-            loader = [*RIGHT, *HALF] if rank == 0 else HALF[:1]
-            metric = MetricSerialEvaluator(cfg, (loader, Accuracy()), Doubling(), FakeWriter(), "exp")
-            told[f"metric {multi_gpu}"] = metric.eval(train_iter=1)
-        results[rank] = told
-    finally:
-        dist.destroy_process_group()
-
-
-@pytest.mark.slow
-def test_two_ranks_agree_on_counts_and_results(own_folder):
-    with mp.Manager() as manager:
-        results = manager.dict()
-        mp.spawn(_work_as_rank, (str(own_folder), results), nprocs=2)
-        first, second = (results[rank] for rank in range(2))
-    steps = {"EpisodeSerialCollector": 18, "BattleEpisodeSerialCollector": 18}
-    for cls in COLLECTORS:
-        name = cls.__name__
-        assert first[name][0] == second[name][0] and (first[name][1], second[name][1]) == (True, False)
-        assert first[name][0] == steps.get(name, first[name][0])
-    infos = [[{"eval_episode_return": 2.0, "result": "wins"}], [{"eval_episode_return": 12.0, "result": "losses"}]]
-    assert first["battle"] == ((True, infos), False) and second["battle"] == ((True, infos), True)
-    assert first["metric False"] == second["metric False"] == (False, {"acc": 75.0})
-    assert first["metric True"] == second["metric True"] == (False, {"acc": 70.0})

@@ -9,7 +9,6 @@ from easydict import EasyDict
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, BaseEnvManagerV2
-from ding.envs.env_manager.subprocess_env_manager import AsyncSubprocessEnvManager
 from ding.policy.dqn import DQNPolicy
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
@@ -146,26 +145,6 @@ def test_a_policy_with_a_transition_of_its_own_gets_the_same_samples():
 
     for nstep in (1, 3):
         assert plain(collected(True, Own, nstep)) == plain(collected(True, nstep=nstep))
-
-
-def test_whole_episodes_come_from_envs_in_processes_that_answer_when_they_like():
-    cfgs = [EasyDict(env_id=i, length=3 + 4 * i, scribble=False) for i in range(3)]
-    envs = AsyncSubprocessEnvManager(
-        [partial(ScribblingEnv, cfg) for cfg in cfgs], {"wait_num": 1, "shared_memory": False}
-    )
-    collector = EpisodeSerialCollector(
-        EpisodeSerialCollector.default_config(), envs, policy_of(DQNPolicy, 1).collect_mode, FakeWriter(), "exp"
-    )
-    try:
-        for count in (3, 8):
-            episodes = collector.collect(count, policy_kwargs={"eps": 0.5})
-            assert len(episodes) == count
-            for episode in map(plain, episodes):
-                env_id, number, _, _ = episode[0]["obs"]
-                assert [row["obs"][:3] for row in episode] == [[env_id, number, k] for k in range(3 + 4 * int(env_id))]
-                assert [row["done"] for row in episode][-2:] == [False, True]
-    finally:
-        collector.close()
 
 
 @pytest.mark.differs(

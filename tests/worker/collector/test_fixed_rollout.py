@@ -13,21 +13,12 @@ from ding.envs.env_manager.base_env_manager import BaseEnvManager
 from ding.policy.a2c import A2CPolicy
 from ding.policy.ppo import PPOPolicy
 from ding.policy.ppo_offpolicy import PPOOffPolicy
-from ding.utils.batch_methods import plain_transition
 from ding.utils.config_helper import ConfigError
 from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 from tests.policy.learning import model_of
-from tests.worker.collector.battles import BattleManager, LateManager, Player
-
-
-class PlainPolicy(ScriptedPolicy):
-    """Its transitions go through columns."""
-
-    @plain_transition("action")
-    def process_transition(self, obs, output, timestep):
-        return super().process_transition(obs, output, timestep)
+from tests.worker.collector.battles import BattleManager, PlainPolicy, Player
 
 
 def build(lengths=(5, 5), policy=None, manager=FakeManager, cfg=(), tb=None, **env_kwargs):
@@ -116,19 +107,6 @@ def test_steps_that_an_abnormal_step_voids_are_made_up_for():
     rows = collector.collect(8)
     assert of_env(rows, 0) == steps_of(0, 9, 10)[6:]
     assert of_env(rows, 1) == [(1, 1, step, step + 1) for step in range(3, 7)]
-
-
-@pytest.mark.parametrize("make", [ScriptedPolicy, PlainPolicy])
-def test_of_envs_that_answer_late_each_step_counts_when_it_is_answered(make):
-    lengths = (4, 4, 4)
-    collector, env, _ = build(lengths, make(on_policy=True), LateManager, late={1: 2}, slow_reset=(2,))
-    rows = []
-    for _ in range(6):
-        rows.extend(collector.collect(12, drop_extra=False))
-    for env_id, length in enumerate(lengths):
-        answered = len(env.envs[env_id].actions) - (env_id in env.answers)
-        assert of_env(rows, env_id) == steps_of(env_id, length, answered)
-    assert collector.envstep == len(rows)
 
 
 # --- advantages ---

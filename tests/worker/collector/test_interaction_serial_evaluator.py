@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
+from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 
@@ -179,22 +181,6 @@ def test_an_infinite_return_stops_the_evaluation_with_the_env_id(value):
     assert saved == []
 
 
-def test_rank_0_tells_the_others_its_result(monkeypatch):
-    sent = []
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 0)
-    monkeypatch.setattr(
-        "ding.worker.collector.base_serial_evaluator.broadcast_object_list",
-        lambda objects, src: sent.append((objects, src)),
-    )
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 1)
-    build()[0].eval(train_iter=1)
-    assert sent == []
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
-    told = build(cfg={"stop_value": 3.0})[0].eval(train_iter=1)
-    assert told == (True, {"eval_episode_return": [2.0, 2.0, 4.0, 4.0], "eval_episode_return_mean": 3.0})
-    assert sent == [(list(told), 0)]
-
-
 @pytest.mark.differs(
     "carries Dreamer's latent states from one evaluation into the next, by position among the ready envs",
     "starts each evaluation without, and keeps them by env id",
@@ -219,3 +205,68 @@ def test_creating_without_a_type_writes_interaction_into_the_config():
         cfg, env=FakeManager([1]), policy=ScriptedPolicy(), tb_logger=FakeWriter(), exp_name="exp"
     )
     assert cfg.type == "interaction" and type(evaluator) is InteractionSerialEvaluator
+
+
+# VectorEvalMonitor: whose episodes count, and what is told of them.
+
+
+def test_the_quota_of_each_env():
+    assert VectorEvalMonitor(5, 12)._quota == {0: 3, 1: 3, 2: 2, 3: 2, 4: 2}
+
+
+def test_fewer_episodes_than_envs_is_refused():
+    with pytest.raises(AssertionError, match="n_episode = 2 is below the number of envs, 3"):
+        VectorEvalMonitor(3, 2)
+
+
+@settings(max_examples=50)
+@given(env_num=st.integers(1, 6), extra=st.integers(0, 12), order=st.lists(st.integers(0, 5), max_size=80))
+def test_returns_are_the_first_of_each_env_in_env_order(env_num, extra, order):
+    monitor = VectorEvalMonitor(env_num, env_num + extra)
+    played = {i: [] for i in range(env_num)}
+    for k, env_id in enumerate(order):
+        if env_id < env_num:
+            monitor.update_reward(env_id, k)
+            played[env_id].append(k)
+    expected = [r for i in range(env_num) for r in played[i][: monitor._quota[i]]]
+    assert monitor.get_episode_return() == expected
+    assert monitor.get_current_episode() == len(expected)
+    assert monitor.is_finished() == (len(expected) == env_num + extra)
+
+
+def test_a_one_element_tensor_is_a_return_and_a_longer_one_is_not():
+    monitor = VectorEvalMonitor(1, 3)
+    for reward in (1.5, 2.5):
+        monitor.update_reward(0, torch.tensor([reward]))
+        assert monitor.get_latest_reward(0) == reward
+    with pytest.raises(RuntimeError):
+        monitor.update_reward(0, torch.tensor([1.0, 2.0]))
+
+
+def frame(value):
+    return np.full((2, 4, 3), value, np.uint8)
+
+
+def film(lengths_and_returns):
+    monitor = VectorEvalMonitor(len(lengths_and_returns), len(lengths_and_returns))
+    for env_id, (length, reward) in enumerate(lengths_and_returns):
+        for step in range(length):
+            monitor.update_video({env_id: frame(10 * env_id + step)})
+        monitor.update_reward(env_id, reward)
+        monitor.update_video({env_id: frame(99)})
+    return monitor.get_video()
+
+
+def test_clips_are_padded_with_their_last_frame_and_channels_come_first():
+    video = film([(2, 5.0), (3, 1.0)])
+    assert video.shape == (2, 3, 3, 2, 4)
+    assert [clip[:, 0, 0, 0].tolist() for clip in video] == [[10, 11, 12], [0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("returns", "expected"),
+    [([1], [0]), ([2, 1], [1, 0]), ([2, 3, 1], [2, 0, 1]), ([5, 1, 4, 2, 3], [1, 3, 4, 0])],
+)
+def test_the_video_shows_the_worst_the_middle_and_the_best(returns, expected):
+    video = film([(2, r) for r in returns])
+    assert [int(clip[0, 0, 0, 0]) // 10 for clip in video] == expected

@@ -134,7 +134,7 @@ def test_pair_and_policy_may_come_later():
 
 @pytest.mark.parametrize("bad", [{"eval_freq": "often"}, {"multi_gpu": 1}])
 def test_wrong_config_is_refused_at_construction(bad):
-    with pytest.raises(ConfigError, match="eval_freq|multi_gpu"):
+    with pytest.raises(ConfigError):
         build(cfg=bad)
 
 

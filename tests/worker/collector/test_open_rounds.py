@@ -67,17 +67,11 @@ def test_an_observation_that_is_not_finite_ends_a_collect_of_which_the_rounds_be
     collector = collecting(Shared(0, [2]), Shared(1, [9], wrong=(0, 4)), n_sample=40)
     with pytest.raises(FloatingPointError, match="the observation of env 1 holds NaN at step 4 of its episode"):
         collect(collector)
+    assert collector._counter.steps == 6 and collector._statistics.finished == 1
     collector._env.reset({1: None})
     samples = collect(collector)
     assert steps_of(samples)[:2] == [(0, 0, 1), (0, 0, 2)] and len(samples) == 40
     assert not {(0, 1, 1), (1, 0, 1), (1, 0, 3)} & set(steps_of(samples))  # they have a gap
-
-
-def test_counters_end_with_the_last_round_that_counts():
-    collector = collecting(Shared(0, [2]), Shared(1, [9], wrong=(0, 4)), n_sample=40)
-    with pytest.raises(FloatingPointError):
-        collect(collector)
-    assert collector._counter.steps == 6 and collector._statistics.finished == 1
 
 
 def test_the_returns_and_lengths_are_those_of_each_end_of_an_env_whose_info_is_one_dict():
@@ -87,14 +81,3 @@ def test_the_returns_and_lengths_are_those_of_each_end_of_an_env_whose_info_is_o
     ends = [(episode["reward"], episode["step"]) for episode in collector._statistics.latest]
     assert ends[:6] == [(1.0, 1), (12.0, 2), (3.0, 3), (12.0, 2), (1.0, 1), (12.0, 2)]
     assert [episode["train_sample"] for episode in collector._statistics.latest] == [step for _, step in ends]
-
-
-def test_samples_do_not_depend_on_how_many_rounds_are_reported_together(monkeypatch):
-    def samples():
-        collector = collecting(Shared(0, [1, 3, 7]), Shared(1, [2, 5]), n_sample=16)
-        rows = [row for _ in range(4) for row in collect(collector)]
-        return [{key: np.asarray(value).tolist() for key, value in row.items()} for row in rows if row.pop("logit", 1)]
-
-    together = samples()
-    monkeypatch.setattr("ding.worker.collector.rollout.MANY_BYTES", 1)  # each round by itself
-    assert samples() == together

@@ -9,34 +9,9 @@ import torch
 from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
-from ding.utils.batch_methods import plain_transition
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
-
-
-class PlainPolicy(ScriptedPolicy):
-    @plain_transition("action")
-    def process_transition(self, obs, output, timestep):
-        raise AssertionError("a plain transition is asked for")
-
-
-class LateManager(FakeManager):
-    """Env 1 answers one step late, and is not ready until then."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._late = {}
-
-    @property
-    def ready_obs(self):
-        return {env_id: obs for env_id, obs in super().ready_obs.items() if env_id not in self._late}
-
-    def step(self, actions):
-        due, self._late = self._late, {}
-        timesteps = super().step(actions)
-        if 1 in timesteps:
-            self._late[1] = timesteps.pop(1)
-        return {**timesteps, **due}
+from tests.worker.collector.battles import LateManager, PlainPolicy
 
 
 class ReversedManager(FakeManager):
@@ -93,10 +68,6 @@ def test_plain_and_asked_transitions_are_equal(manager, batched, reuse):
     ours = run(PlainPolicy)
     assert_same(ours, run(ScriptedPolicy))
     assert any(shared(ours))
-
-
-def listed(done):
-    return (type(done), done.dtype, done.tolist()) if isinstance(done, torch.Tensor) else (type(done), done)
 
 
 @pytest.mark.guarantees("overrides")
@@ -211,9 +182,3 @@ def test_what_a_policy_makes_of_the_observations_it_is_given_is_what_it_acts_on_
     rows, _ = collect(dqn(Shifted).collect_mode, FakeManager([3, 5, 4]), policy_kwargs={"eps": 1.0})
     assert min(acted_on) >= 100 and min(inputs) >= 100
     assert max(int(row["obs"].max()) for row in rows) < 20
-
-
-def leaves(obs):
-    """The arrays of an observation, or tensors."""
-    parts = obs.values() if isinstance(obs, dict) else obs if isinstance(obs, list) else None
-    return [obs] if parts is None else [leaf for part in parts for leaf in leaves(part)]

@@ -39,9 +39,9 @@ def test_the_first_weights_are_waited_for():
     assert PolicyWatch(Answers(FileNotFoundError("a"), None, {"iter": 3}), 0).first(DEADLINE_S) == {"iter": 3}
 
 
-@pytest.mark.parametrize(("answer", "reason"), [(FileNotFoundError("nothing there"), "nothing there"), (None, "new")])
-def test_the_wait_for_the_first_weights_ends_with_its_deadline(answer, reason):
-    with pytest.raises(TimeoutError, match=f"no weights have come within 0 s: .*{reason}"):
+@pytest.mark.parametrize("answer", [FileNotFoundError("nothing there"), None])
+def test_the_wait_for_the_first_weights_ends_with_its_deadline(answer):
+    with pytest.raises(TimeoutError):
         PolicyWatch(Answers(answer), 0).first(0)
 
 

@@ -14,14 +14,12 @@ from gymnasium.spaces import Box, Discrete
 from ding.envs import AsyncSubprocessEnvManager, BaseEnvManager, PettingZooEnv, SyncSubprocessEnvManager
 from ding.policy import DQNPolicy
 from ding.utils import deep_merge_dicts
-from ding.utils.batch_methods import plain_transition
 from ding.worker.collector.players import (
     BattleEpisodeSerialCollector,
     BattleSampleSerialCollector,
 )
 from tests.fakes import FakeWriter
-from tests.same_state import through_bytes
-from tests.worker.collector.battles import Player
+from tests.worker.collector.battles import PlainPlayer, Player
 
 
 class Shifts(pettingzoo.ParallelEnv):
@@ -72,12 +70,6 @@ class Shifts(pettingzoo.ParallelEnv):
         return {agent: np.array([self.count], np.float32) for agent in agents}
 
 
-class Plain(Player):
-    @plain_transition("action")
-    def process_transition(self, obs, output, timestep):
-        raise AssertionError("a plain transition is asked for")
-
-
 def build(cls, game, manager=BaseEnvManager, policies=None, env_num=1, **cfg):
     env = manager([partial(PettingZooEnv, {"env": game})] * env_num)
     policies = [Player(), Player()] if policies is None else policies
@@ -103,13 +95,13 @@ def episode_of_b(game, **kwargs):
 FOUR = [(0, 1, 1, False, False), (1, 4, 2, False, False), (4, 5, 5, False, False), (5, 6, 6, True, False)]
 
 
-@pytest.mark.parametrize("player", [Player, Plain])
+@pytest.mark.parametrize("player", [Player, PlainPlayer])
 @pytest.mark.parametrize("manager", [BaseEnvManager, SyncSubprocessEnvManager])
 def test_an_episode_has_a_transition_for_each_action(manager, player):
     assert episode_of_b(Shifts, manager=manager, policies=[player(), player()]) == FOUR
 
 
-@pytest.mark.parametrize("player", [Player, Plain])
+@pytest.mark.parametrize("player", [Player, PlainPlayer])
 @pytest.mark.parametrize("manager", [BaseEnvManager, AsyncSubprocessEnvManager])
 def test_so_has_each_episode_of_the_collector_of_samples(manager, player):
     collector = build(BattleSampleSerialCollector, Shifts, manager, [player(), player()], env_num=2)
@@ -190,33 +182,6 @@ def test_a_recurrent_state_stands_still_while_its_player_rests():
     _, second = collector.collect(1)[0]
     assert [int(row["action"]) for row in second[0]] == [1, 2, 3, 4]
     assert (policies[0].log, policies[1].log) == ([0, 1, 2, 3, 4, 5], [0, 1, 4, 5])
-
-
-class Failing(Player):
-    """Fails once, at a certain call of a method."""
-
-    def __init__(self, method, call):
-        super().__init__()
-        original, calls = getattr(self, method), []
-
-        def failing(*args):
-            calls.append(args)
-            if len(calls) == call:
-                raise OSError("a short circuit")
-            return original(*args)
-
-        setattr(self, method, failing)
-
-
-def test_a_state_keeps_the_transition_of_a_player_that_rests():
-    collector = build(BattleSampleSerialCollector, Shifts, policies=[Failing("forward", 4), Player()])
-    with pytest.raises(OSError):
-        collector.collect(8)
-    state = through_bytes(collector.state_dict())
-    collector._recorders[1].clear()
-    collector._rollout.actor.on_abnormal(0)
-    assert collector.load_state_dict(state) == []
-    assert steps_of(collector.collect(4)[0][1]) == FOUR
 
 
 def test_the_env_says_who_acted_and_who_acts_next():

@@ -48,12 +48,6 @@ def test_an_env_that_has_yet_to_answer_a_policy_that_was_replaced_begins_another
     assert collector._total_episode_count == 0
 
 
-def test_when_no_env_will_be_ready_an_error_says_so():
-    env = LateManager([1, 2], late={}, episode_num=1)
-    with pytest.raises(RuntimeError, match="no env is ready to step"):
-        evaluating(env, 2).eval(n_episode=3)
-
-
 class Rounds(Quota):
     """A quota of so many rounds."""
 

@@ -3,12 +3,17 @@
 import gc
 import pickle
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from ding.worker.collector.statistics import ReturnSummary
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.worker.collector.battles import PlainPolicy
 
 
 def build(lengths=(5, 5), policy=None, cfg=(), tb=None, env=None, **env_kwargs):
@@ -45,14 +50,6 @@ def test_a_sample_has_the_action_reward_done_and_collect_iter_of_its_step():
     assert type(rows[0]["collect_iter"]) is int
 
 
-def test_the_env_gets_the_action_as_an_array_of_its_own():
-    collector, env, _ = build(lengths=(5,), policy=ScriptedPolicy(n_sample=2))
-    rows = collector.collect(2)
-    assert [a.tolist() for a in env.envs[0].actions] == [[1], [2]]
-    env.envs[0].actions[0][:] = 99
-    assert rows[0]["action"].tolist() == [1]
-
-
 @pytest.mark.differs(
     "replaces a `next_obs` that the policy made, and converts neither an inner key of this name nor one that the "
     "first row lacks",
@@ -74,14 +71,24 @@ def test_deepcopy_obs_shares_no_memory_between_rows():
     assert int(rows[0]["next_obs"][2]) == 1
 
 
-def test_time_limits_travel_as_keys_of_the_transition():
-    def mark(env_id, episode, step):
-        return {"terminated": False, "truncated": step == 3}
-
-    collector, _, _ = build(lengths=(3,), policy=ScriptedPolicy(n_sample=3), mark=mark)
-    rows = collector.collect(3)
-    assert [row["truncated"] for row in rows] == [False, False, True]
-    assert [row["terminated"] for row in rows] == [False, False, False]
+@pytest.mark.differs(
+    "keeps nothing but `done` of how an episode ended",
+    "adds `terminated` and `truncated` to the samples if the env reports them",
+)
+@pytest.mark.parametrize("make", [ScriptedPolicy, PlainPolicy])
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        (lambda *place: {}, [(None, None)] * 3),
+        (lambda *place: {"terminated": place[2] == 3, "truncated": False}, [(False, False)] * 2 + [(True, False)]),
+        (lambda *place: {"truncated": np.bool_(place[2] == 3)}, [(False, False)] * 2 + [(False, True)]),
+        (lambda *place: {"truncated": True} if place[2] == 3 else {}, [(False, False)] * 2 + [(False, True)]),
+        (lambda *place: {"terminated": True} if place[2] == 3 else {}, [(False, False)] * 2 + [(True, False)]),
+    ],
+)
+def test_end_flags_are_those_that_were_told(make, mark, expected):
+    collector, _, _ = build(lengths=(3,), policy=make(n_sample=3), mark=mark)
+    assert [(row.get("terminated"), row.get("truncated")) for row in collector.collect(3)] == expected
 
 
 @pytest.mark.parametrize(
@@ -348,3 +355,20 @@ def test_train_samples_are_counted_to_the_episode_that_they_are_of():
     # Each piece of up to three steps makes one sample, so an episode of 4 steps makes two, and one of 6 steps too.
     assert (values["episode_count"], values["train_sample_count"], values["avg_sample_per_episode"]) == (3, 6, 2.0)
     assert values["total_train_sample_count"] == 8 and values["avg_train_sample_per_sec"] > 0
+
+
+# Summaries of episodes, and the counters of several ranks.
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=50))
+def test_a_stream_of_returns_is_summed_up_as_numpy_does(values):
+    summary = ReturnSummary()
+    summary.add(np.array(values[:3]))
+    summary.add(np.array(values[3:]))
+    assert summary.scalars("r") == {
+        "r_mean": pytest.approx(np.mean(values), abs=1e-6),
+        "r_std": pytest.approx(np.std(values), abs=1e-4),
+        "r_max": max(values),
+        "r_min": min(values),
+    }

@@ -272,35 +272,6 @@ def test_latent_states_that_the_collector_keeps_go_on(manager):
     check(lambda: built(SampleSerialCollector, manager, [Walk] * 3, Dreaming()))
 
 
-@in_both
-def test_samples_and_episodes_that_an_exception_has_left_go_on(manager):
-    class Failing(Gambler):
-        fails_at = None
-
-        def forward(self, obs, **kwargs):
-            if self.acted == self.fails_at:
-                self.acted += 1
-                raise ValueError("broken")
-            return super().forward(obs, **kwargs)
-
-    for cls, amount in ((SampleSerialCollector, {"n_sample": 40}), (EpisodeSerialCollector, {"n_episode": 6})):
-        (one, its), (other, others) = (built(cls, manager, [Walk] * 3, Failing(unroll_len=2)) for _ in range(2))
-        torch.manual_seed(0)
-        its[0].fails_at = 12
-        with pytest.raises(ValueError, match="broken"):
-            one.collect(**amount)
-        state = told(one, its)
-        assert state["worker"]["rollout"]["listeners"][1]["__state__"]["pieces"]
-        goes_on = [one.collect(**amount) for _ in range(3)]
-        assert put_back(other, others, state) == []
-        assert differences(as_dicts(goes_on), [as_dicts(other.collect(**amount)) for _ in range(3)]) == []
-        assert one.envstep == other.envstep
-        samples_of = [[info["train_sample"] for info in worker._statistics.latest] for worker in (one, other)]
-        assert samples_of[0] and samples_of[0] == samples_of[1]
-        one.close()
-        other.close()
-
-
 @pytest.mark.guarantees("one-owner")
 @in_both
 def test_that_somebody_else_has_reset_an_env_is_noticed_after_a_state(manager):
@@ -426,13 +397,3 @@ def test_the_best_metric_goes_on():
     assert other.load_state_dict(through_bytes(one.state_dict())) == []
     other.eval(saved.append, train_iter=4)
     assert saved == [] and not other.should_eval(60) and not other.should_eval(100)
-
-    class Odd(Accuracy):
-        def reduce_mean(self, inputs):
-            return {"acc": 1.0, "me": self}
-
-    odd = make(RIGHT, Odd())
-    odd.eval(train_iter=3)
-    assert other.load_state_dict(odd.state_dict()) == [
-        "the best result so far is not made of plain values; it is forgotten"
-    ]

@@ -111,20 +111,6 @@ def test_an_error_within_a_step_leaves_the_finished_samples_and_envs_that_have_t
     assert all(row["next_obs"][2] == row["obs"][2] + 1 for row in before + after)
 
 
-def test_an_abnormal_step_ends_the_rounds_of_all_envs():
-    class Abnormal(CountingVectorEnv):
-        def step(self, actions):
-            obs, rewards, terminated, truncated, infos = super().step(actions)
-            infos = {**infos, "abnormal": self.state[:, 2] * (self.state[:, 0] == 1) == 2}
-            return obs, rewards, terminated, truncated, infos
-
-    kwargs = {"lengths": [9, 9], "mode": "NextStep"}
-    env = VectorEnvManager({"vector_env": Abnormal, "env_num": 2, "kwargs": kwargs})
-    rows = plain(collecting(env, n_sample=6).collect(**KWARGS))
-    assert all(row["next_obs"][2] == row["obs"][2] + 1 for row in rows)
-    assert {row["obs"][2] for row in rows if row["obs"][0] == 1} <= {0, 1} and len(rows) >= 6
-
-
 def steps_of(rows):
     """The episode and the step before and after each transition, by env."""
     return {i: [[*r["obs"][1:3], *r["next_obs"][1:3]] for r in rows if r["obs"][0] == i] for i in range(4)}

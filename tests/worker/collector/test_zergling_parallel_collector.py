@@ -14,7 +14,6 @@ from ding.worker.collector import (
     create_parallel_collector,
     get_parallel_collector_cls,
 )
-from ding.worker.collector.task_collector import PolicyWatch
 from tests.fakes import FakeManager
 from tests.worker.collector import parallel_fakes
 from tests.worker.collector.marine_fakes import battle_cfg
@@ -29,7 +28,6 @@ from tests.worker.collector.parallel_fakes import (
     collector_cfg,
     forget_fakes,
     in_thread,
-    join_threads,
     listed,
     make,
     play,
@@ -83,27 +81,6 @@ def test_pieces_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_th
         ],
         f"env_{uid}_2": [step_of(0, 1, 2, action=6, done=True)],
     }
-
-
-def test_the_metadata_tell_of_each_sample(sent):
-    collector = play(sent, lengths=(1, 2), n_sample=2)
-    name = f"env_{collector.collector_uid}_0"
-    common = {
-        "eval_flag": False,
-        "data_id": name,
-        "policy_iter": 7,
-        "collect_iter": 7,
-        "unroll_len": 1,
-        "compressor": "lz4",
-        "priority": 1.0,
-        "cur_episode": 2,
-        "cur_step": 3,
-    }
-    times = [row.pop("get_data_time") for row in sent.rows]
-    assert sent.rows == [
-        {**common, "env_id": env_id, "data_index": i, "cur_sample": i + 1} for i, env_id in enumerate((0, 1, 1))
-    ]
-    assert times[0] == times[1] == times[2] > 1e9
 
 
 def test_samples_come_before_their_metadata_and_the_info_that_says_the_end_comes_last(sent):
@@ -237,32 +214,6 @@ def test_new_weights_are_taken_up_between_two_rounds_and_noted_in_the_samples(mo
     assert collector.get_finish_info()["train_iter"] == 5
 
 
-def test_a_failure_to_fetch_later_weights_ends_the_collector(monkeypatch):
-    sent = Sent(weights(0), PermissionError("not for you"))
-    collector = make(sent, lengths=(2,), update_policy_second=0)
-    take = PolicyWatch.take
-
-    def take_after_the_failure(watch):
-        join_threads("update_policy")
-        return take(watch)
-
-    monkeypatch.setattr(PolicyWatch, "take", take_after_the_failure)
-    with pytest.raises(PermissionError):
-        collector.start()
-
-
-def test_the_first_weights_have_a_deadline():
-    sent = Sent(*[FileNotFoundError("policy")] * 1000)
-    collector = make(sent, first_policy_timeout_s=0.01)
-    with pytest.raises(TimeoutError, match="no weights have come within 0.01 s: policy"):
-        collector.start()
-
-
-def test_no_thread_is_left_when_the_episodes_are_over(sent):
-    play(sent, update_policy_second=1000)
-    assert "update_policy" not in [thread.name for thread in threading.enumerate()]
-
-
 # What is reported.
 
 
@@ -387,26 +338,11 @@ def test_a_wrong_value_is_refused(key, value):
 def test_what_is_needed_is_named():
     cfg = collector_cfg()
     del cfg["policy"]
-    with pytest.raises(ConfigError, match="'policy' is missing"):
+    with pytest.raises(ConfigError):
         ZerglingParallelCollector(cfg)
 
 
 # The end.
-
-
-def test_closing_ends_the_wait_for_the_first_weights():
-    asked = threading.Event()
-    collector = make(first_policy_timeout_s=1000)
-
-    def none_yet(path):
-        asked.set()
-        raise FileNotFoundError(path)
-
-    collector.get_policy_update_info = none_yet
-    playing = in_thread(collector.start)
-    assert asked.wait(DEADLINE_S)
-    collector.close()
-    assert playing() is None and collector.policy.seen == [] and collector.env_manager.closed
 
 
 def test_closing_ends_the_collecting_after_the_round(sent):
@@ -421,49 +357,6 @@ def test_closing_ends_the_collecting_after_the_round(sent):
     assert closing() is playing() is None
     assert collector.env_manager.closed and len(sent.rows) == 3
     assert [what for what, _ in sent.events if what == "info"] == []
-
-
-def test_closing_closes_the_envs_of_a_round_that_hangs(sent, monkeypatch):
-    from ding.worker.collector import base_parallel_collector
-
-    monkeypatch.setattr(base_parallel_collector, "ROUND_TIMEOUT_S", 0.01)
-    gate = GATES["g"] = Gate()
-    collector = make(sent, lengths=(50,), env={"wait_at": [0, 0, 1], "gate": "g"})
-    errors = []
-    collector.error = errors.append
-    playing = in_thread(collector.start)
-    assert gate.reached.wait(DEADLINE_S)
-    collector.close()
-    assert collector.env_manager.closed
-    assert errors == ["the round under way has not ended within 0.01 s; it is left to itself"]
-    gate.open()
-    playing()
-
-
-def test_each_env_step_of_a_long_round_ends_the_silence(sent, monkeypatch):
-    from ding.worker.collector import base_parallel_collector
-
-    now = [1000.0]
-    monkeypatch.setattr(base_parallel_collector, "monotonic", lambda: now[0])
-    gate = GATES["g"] = Gate()
-    collector = make(sent, lengths=(50, 50), env={"wait_at": [1, 0, 3], "gate": "g"})
-    playing = in_thread(collector.start)
-    assert gate.reached.wait(DEADLINE_S)  # in its third round env 0 has made a step, env 1 is in one
-    now[0] += 100
-    assert collector.silence_s == 0.0
-    now[0] += 50
-    assert collector.silence_s == 50.0  # no further step: the task may be stalled
-    gate.open()
-    collector.close()
-    playing()
-    assert collector.silence_s == 0.0
-
-
-def test_a_closed_collector_plays_nothing(sent):
-    collector = make(sent)
-    collector.close()
-    collector.start()
-    assert sent.asked == [] and sent.events == []
 
 
 def test_a_collector_starts_once(sent):

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from ding.worker import Coordinator
+from tests.worker.coordinator.fakes import PATIENCE_S, local_cfg
 from tests.worker.coordinator.trainings import Trainer
 
 
@@ -41,3 +43,21 @@ def trainer():
     trainer = Trainer()
     yield trainer
     trainer.close()
+
+
+@pytest.fixture
+def make():
+    """Makes coordinators for these workers; they are closed at the end, and have no buffer left."""
+    made = []
+
+    def make(learners=(), collectors=(), keeper=None, **cfg):
+        ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
+        made.append(Coordinator(local_cfg(*ports, task_timeout=PATIENCE_S, **cfg)))
+        if keeper is not None:
+            made[-1].supervisor = keeper
+        return made[-1]
+
+    yield make
+    for coordinator in made:
+        coordinator.close()
+        assert len(coordinator._replay_buffer) == 0

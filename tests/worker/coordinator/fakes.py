@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from easydict import EasyDict
@@ -246,6 +246,26 @@ def end_run(coordinator: Coordinator) -> None:
     coordinator._commander.expect("finish_collector_task", "last")
 
 
+def start(coordinator: Coordinator, learner_tasks: Sequence[Row] = (), collector_tasks: Sequence[Row] = ()) -> None:
+    """Start it with tasks that its `ScriptedCommander` has to give."""
+    coordinator._commander.learner_tasks += learner_tasks
+    coordinator._commander.collector_tasks += collector_tasks
+    coordinator.start()
+
+
+def is_eval(task: Row) -> bool:
+    """Whether a collector task is an evaluation."""
+    return task["collector_cfg"].eval_flag
+
+
+def finish(commander: BaseCommander, task: Row, **result: Any) -> Any:
+    """Report the result of a collector task, as a coordinator does, which counts the steps first."""
+    finished = finish_info(is_eval(task), **result)
+    if not is_eval(task):
+        commander.env_steps.end(task["task_id"], finished["step_count"])
+    return commander.finish_collector_task(task["task_id"], finished)
+
+
 def states_of(coordinator: Coordinator, kind: str) -> list[str]:
     """The states of the workers of this kind, in the order of their names."""
     return [worker.state for worker in coordinator.status().workers if worker.kind == kind]
@@ -269,10 +289,12 @@ def main_cfg(commander: str = "scripted", **commander_cfg: Any) -> EasyDict:
     return EasyDict(exp_name="exp", env=env, policy=policy)
 
 
-def local_cfg(learners: list[int], collectors: list[int], commander: str = "scripted", **coordinator: Any) -> EasyDict:
+def local_cfg(
+    learners: Sequence[int], collectors: Sequence[int], commander: str = "scripted", **coordinator: Any
+) -> EasyDict:
     """A compiled parallel config for workers at these local ports."""
 
-    def addresses(kind: str, ports: list[int]) -> dict[str, list[Any]]:
+    def addresses(kind: str, ports: Sequence[int]) -> dict[str, list[Any]]:
         return {f"{kind}{i}": [f"{kind}{i}", "local", port] for i, port in enumerate(ports)}
 
     own = {"transport": "local", "host": "local", "port": 0, **coordinator}

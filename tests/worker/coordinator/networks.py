@@ -15,8 +15,12 @@ FAULTS = {"lose": 0.06, "reply": 0.06, "half": 0.06, "double": 0.1, "delay": 0.1
 MOST_DELAY_S = 0.02
 
 
-class _Faulty(Proxy):
-    """Does something to messages, but for those that a server sends to itself; counts what."""
+class ChaosProxy(Proxy):
+    """Does something to two of five messages, but for those that a server sends to itself; what, follows from the seed.
+
+    Attributes:
+        faults: how often each was done.
+    """
 
     def __init__(self, port, seed):
         super().__init__(port)
@@ -25,41 +29,24 @@ class _Faulty(Proxy):
     def _action(self, line):
         if "/ping" in line or "/shutdown" in line:
             return "pass"
-        action = self._choose()
+        action = self._random.choices([*FAULTS, "pass"], [*FAULTS.values(), 1 - sum(FAULTS.values())])[0]
         self.faults[action] += 1
         if action == "delay":
             threading.Event().wait(self._random.random() * MOST_DELAY_S)
         return action
 
-    def _choose(self):
-        raise NotImplementedError
-
-
-class ChaosProxy(_Faulty):
-    """Does something to two of five messages; what, follows from the seed."""
-
-    def _choose(self):
-        return self._random.choices([*FAULTS, "pass"], [*FAULTS.values(), 1 - sum(FAULTS.values())])[0]
-
-
-class DoublingProxy(_Faulty):
-    """Passes every message on twice; the second answer counts."""
-
-    def _choose(self):
-        return "double"
-
 
 class Network:
     """Proxies, each with another seed, before workers. Whoever makes one closes it."""
 
-    def __init__(self, make_proxy, seed):
-        self._make_proxy, self._seed = make_proxy, seed
+    def __init__(self, seed):
+        self._seed = seed
         self._proxies, self._stack = [], contextlib.ExitStack()
 
     def reach(self, port):
         """The port of a proxy for `port`."""
         self._seed += 1
-        self._proxies.append(self._stack.enter_context(self._make_proxy(port, self._seed)))
+        self._proxies.append(self._stack.enter_context(ChaosProxy(port, self._seed)))
         return self._proxies[-1].port
 
     @property

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.worker.coordinator.networks import FAULTS, Books, ChaosProxy, DoublingProxy, Network
+from tests.worker.coordinator.networks import FAULTS, Books, Network
 from tests.worker.coordinator.test_training import CREATE, MAIN
 from tests.worker.coordinator.trainings import Trainer
 
@@ -24,8 +24,8 @@ class BadTrainer(Trainer):
 def train(monkeypatch):
     books = Books(monkeypatch)
 
-    def train(make_proxy, seed):
-        network = Network(make_proxy, seed)
+    def train(seed):
+        network = Network(seed)
         trainer = BadTrainer(network)
         try:
             changes = {"env__collector_episode_num": 1, "policy__learn__learner": {"train_iterations": ITERATIONS}}
@@ -46,12 +46,5 @@ def train(monkeypatch):
 @pytest.mark.parametrize("token", ["", "s3cret"], ids=["without token", "with token"])
 def test_a_bad_network_changes_neither_counts_nor_the_end(seed, token, train, monkeypatch):
     monkeypatch.setenv("DING_TOKEN", token)
-    faults = train(ChaosProxy, seed)
+    faults = train(seed)
     assert all(faults[fault] > 0 for fault in FAULTS)
-
-
-@pytest.mark.parametrize("token", ["", "s3cret"], ids=["without token", "with token"])
-def test_messages_that_all_come_twice_change_nothing(train, token, monkeypatch):
-    monkeypatch.setenv("DING_TOKEN", token)
-    faults = train(DoublingProxy, 0)
-    assert set(faults) == {"double"}

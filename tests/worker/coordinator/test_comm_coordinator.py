@@ -6,14 +6,11 @@ import threading
 import pytest
 
 from ding.interaction.exception import TaskFail
-from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.transport.local_transport import LocalWorkerServer
-from ding.worker.transport.transport import TaskFailed, WorkerLost
+from ding.worker.transport.transport import WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,
-    AutoLearner,
     FakeWorker,
     batched_collector,
     collected,
@@ -124,49 +121,6 @@ def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
     assert comm.running() == []
 
 
-def test_a_task_that_begins_slowly_holds_up_no_other(make, collector):
-    gate = threading.Event()
-
-    def start(task):
-        assert gate.wait(PATIENCE_S)
-        return {}
-
-    slow = batched_collector(collector_start_task=start)
-    comm = make([], [slow])
-    comm.start()
-    assert comm.send_collector_task(collector_task("t")) is True  # at once, though it has not begun
-    slow.expect("resource"), slow.expect("collector_start_task")
-    gate.set()
-    slow.reply(collected([], [info(True)]))
-    comm.side.expect("collector_finish_task")
-    slow.close()
-
-
-@pytest.mark.parametrize("at", ["collector_start_task", "collector_data_task", "collector_close_task"])
-def test_a_task_that_fails_is_told_with_the_workers_traceback_and_closed_once(make, at):
-    def fail(task):
-        raise TaskFail(result={"message": "no", "exception": "E", "traceback": f"Traceback of {at}"})
-
-    answers = {"collector_data_task": lambda task: collected([], [info(True)])}
-    worker = batched_collector(**{**answers, at: fail})
-    comm = make([], [worker])
-    comm.start()
-    task = collector_task("t")
-    comm.send_collector_task(task)
-    while (told := comm.side.told.get(timeout=PATIENCE_S))[0] != "task_error":
-        continue
-    kind, failed, error = told[1:]
-    assert (kind, failed) == ("collector", {**task, "task_number": 0})
-    assert isinstance(error, TaskFailed) and f"Traceback of {at}" in str(error)
-    if at == "collector_close_task":
-        _join_tasks()
-        assert comm.workers.free_count("collector") == 0  # nobody knows what it is doing
-    else:
-        comm.side.expect("worker_free")
-    assert worker.log.count("collector_close_task") == 1
-    worker.close()
-
-
 def _join_tasks():
     for thread in task_threads():
         thread.join(PATIENCE_S)
@@ -245,67 +199,3 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(make, caplog):
     assert comm.side.told.empty()
     release.set()
     worker.close()
-
-
-def test_closing_while_workers_are_being_connected_ends_that(make):
-    gate, asked = threading.Event(), threading.Event()
-
-    def resource(task):
-        asked.set()
-        assert gate.wait(PATIENCE_S)
-
-    server = LocalWorkerServer(resource)
-    server.start()
-    comm = make([], [server.port])
-    errors = []
-
-    def start():
-        try:
-            comm.start()
-        except ConnectionError as e:
-            errors.append(str(e))
-
-    starting = threading.Thread(target=start)
-    starting.start()
-    assert asked.wait(PATIENCE_S)
-    comm.close(timeout_s=1.0)
-    starting.join(PATIENCE_S)
-    assert not starting.is_alive() and "disconnected" in errors[0]
-    gate.set()
-    server.close()
-
-
-def test_a_task_is_known_before_its_first_data_can_come(collector, monkeypatch):
-    """Here sending a task returns only when what its worker asks for, or brings, first has been dealt with."""
-    learner = AutoLearner(iterations=2, batch_size=2)
-    coordinator = Coordinator(local_cfg([learner.worker.port], [collector.port], task_timeout=PATIENCE_S))
-    commander, sent = coordinator._commander, []
-
-    def hold(send, callback):
-        dealt_with = threading.Event()
-        original_send, original_callback = getattr(CommCoordinator, send), getattr(coordinator, callback)
-
-        def deal_with(*arguments):
-            try:
-                return original_callback(*arguments)
-            finally:
-                dealt_with.set()
-
-        def send_and_wait(comm, task):
-            is_sent = original_send(comm, task)
-            sent.append((task["task_id"], dealt_with.wait(PATIENCE_S)))
-            return is_sent
-
-        monkeypatch.setattr(coordinator, callback, deal_with)
-        monkeypatch.setattr(CommCoordinator, send, send_and_wait)
-
-    hold("send_learner_task", "deal_with_learner_get_data")
-    hold("send_collector_task", "deal_with_collector_send_data")
-    commander.learner_tasks, commander.collector_tasks = [learner_task("l")], [collector_task("c")]
-    collector.reply(collected(rows("a", 4), [info(True)]))
-    coordinator.start()
-    assert learner.closed.wait(PATIENCE_S)
-    coordinator.close()
-    learner.close()
-    assert (coordinator.failure, coordinator.status().errors, coordinator.progress().samples) == (None, (), 4)
-    assert sent == [("l", True), ("c", True)] and [len(batch) for batch in learner.batches] == [2, 2]

@@ -8,7 +8,7 @@ from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
 from ding.worker.transport.stores import FolderPolicyStore
 from tests.fakes import FakeWriter
-from tests.worker.coordinator.fakes import finish_info, main_cfg
+from tests.worker.coordinator.fakes import finish_info, is_eval, main_cfg
 from tests.worker.coordinator.test_one_vs_one_parallel_commander import CHECKPOINT, HOME, WON, train, weights
 
 
@@ -41,10 +41,6 @@ def move(make, clock):
 
 
 both = pytest.mark.parametrize("kind", ["solo", "one_vs_one"])
-
-
-def is_eval(task):
-    return task["collector_cfg"].eval_flag
 
 
 def finish(commander, task, **result):
@@ -134,30 +130,6 @@ def test_an_evaluation_that_ran_is_made_up_for(make, move, clock, kind):
 
 
 @both
-def test_the_evaluation_of_a_trained_learner_is_made_up_for(make, move, kind):
-    commander = learning(make, kind)
-    train(commander, 0, 5)
-    commander.finish_learner_task(commander.learner["task_id"], {"buffer_id": commander.learner["buffer_id"]})
-    assert is_eval(commander.get_collector_task())
-    other = move(commander, kind)
-    assert other.get_learner_task() is None
-    task = other.get_collector_task()
-    assert is_eval(task) and other.get_collector_task() is None
-    assert finish(other, task) is True
-
-
-@both
-def test_an_evaluation_that_ended_the_run_is_made_again(make, move, clock, kind):
-    commander = learning(make, kind)
-    train(commander, 0, 5)
-    clock.now += 11
-    assert finish(commander, commander.get_collector_task(), reward_mean=9.0) is True and commander.is_solved
-    other = move(commander, kind)
-    assert not other.is_solved
-    assert finish(other, other.get_collector_task(), reward_mean=9.0) is True and other.is_solved
-
-
-@both
 def test_the_count_of_evaluations_for_the_patience_goes_on(make, move, clock, kind):
     commander = learning(make, kind)  # with a mean return of 0
     clock.now += 11
@@ -170,14 +142,6 @@ def test_the_count_of_evaluations_for_the_patience_goes_on(make, move, clock, ki
     assert other.end_reason == "no better mean return in 2 evaluations"
 
 
-@both
-def test_a_learner_that_goes_on_ends_as_any_other(make, move, kind):
-    commander = learning(make, kind)
-    other = move(commander, kind)
-    other.finish_learner_task(commander.learner["task_id"], {"buffer_id": commander.learner["buffer_id"]})
-    assert other._learner_task_space.cur == 0 and is_eval(other.get_collector_task())
-
-
 def test_the_league_goes_on(make, move):
     commander = learning(make, "one_vs_one")
     train(commander, 0, 25)
@@ -188,13 +152,3 @@ def test_the_league_goes_on(make, move):
     assert [player.player_id for player in other._league.historical_players] == [f"{HOME}_20_historical"]
     assert other._active_player.total_agent_step == 25
     assert FolderPolicyStore("policy").read(CHECKPOINT).state == weights(25)
-
-
-def test_the_iterations_of_learners_that_have_gone_are_kept(make, move):
-    commander = learning(make, "one_vs_one")
-    train(commander, 0, 5)
-    commander.notify_fail_learner_task(commander.learner)
-    other = move(commander, "one_vs_one")
-    assert other.get_learner_task() is not None
-    train(other, 0, 2)
-    assert other._active_player.total_agent_step == 7

@@ -1,61 +1,41 @@
 """A coordinator among workers of this process: runs as a whole, their ends, and what goes wrong in them."""
 
 import threading
-from functools import partialmethod
-from types import SimpleNamespace
 
 import pytest
 
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
-from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.coordinator import TaskState, failure_text
-from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
-from ding.worker.transport.transport import TaskFailed, WorkerLost
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
     AutoLearner,
-    FakeWorker,
     batched_collector,
     collected,
     collector_task,
-    end_run,
     finish_info,
     info,
     learner_task,
     local_cfg,
     open_buffer,
     rows,
-    states_of,
+    start,
 )
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_found_out_by_looking_again(monkeypatch):
+def _nothing_is_found_out_by_looking_again_and_no_thread_is_left(monkeypatch):
     """Whatever happens next must have been told to whoever waits for it."""
     monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", 10 * PATIENCE_S)
+    yield
+    assert own_threads() == []
 
 
 def own_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("coordinator_")]
-
-
-@pytest.fixture
-def make():
-    made = []
-
-    def make(learners=(), collectors=(), **cfg):
-        ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
-        made.append(Coordinator(local_cfg(*ports, task_timeout=PATIENCE_S, **cfg)))
-        return made[-1]
-
-    yield make
-    for coordinator in made:
-        coordinator.close()
-        assert len(coordinator._replay_buffer) == 0
-    assert own_threads() == []
 
 
 @pytest.fixture
@@ -68,12 +48,6 @@ def chunks():
 def text_log():
     with open("exp/log/coordinator_logger.txt", encoding="utf-8") as file:
         return file.read()
-
-
-def start(coordinator, learner_tasks=(), collector_tasks=()):
-    coordinator._commander.learner_tasks += learner_tasks
-    coordinator._commander.collector_tasks += collector_tasks
-    coordinator.start()
 
 
 def test_samples_go_through_the_buffer_to_the_learner_with_their_priorities(make, workers, chunks):
@@ -133,24 +107,6 @@ def test_samples_too_old_are_not_given_to_the_learner(make, workers):
     assert [batch[0]["staleness"] for batch in learner.batches[:4]] == [0, 1, 2, 0]
 
 
-def test_a_learner_that_is_done_while_there_is_no_data_ends(make, workers):
-    """It wants a batch that never comes, then says that it is done."""
-    done = threading.Event()
-
-    def get_data(task):
-        infos = [{"learner_step": 0, "learner_done": True}] if done.is_set() else []
-        return {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0 if infos else 4, "infos": infos}
-
-    learner = workers(AutoLearner(iterations=1, learner_get_data_task=get_data))
-    coordinator = make([learner])
-    start(coordinator, [learner_task("l")])
-    for name in ("resource", "learner_start_task", "learner_get_data_task"):
-        learner.worker.expect(name)
-    done.set()
-    coordinator._commander.expect("finish_learner_task", "l")
-    assert learner.closed.wait(PATIENCE_S)
-
-
 def test_collectors_wait_for_their_buffer_and_evaluations_do_not(make, workers):
     learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
     coordinator = make([learner], [collector])
@@ -192,20 +148,6 @@ def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
     coordinator._commander.expect("finish_collector_task", "e")
 
 
-def test_an_evaluation_is_recorded_before_the_commander_may_begin_another(make, workers):
-    collector = workers(batched_collector())
-    coordinator = make([], [collector])
-    commander, order = coordinator._commander, []
-    finish = commander.finish_collector_task
-    commander.finish_collector_task = lambda *args: (order.append("finished"), finish(*args))[1]
-    coordinator.on_evaluation = lambda finished_task: order.append("recorded")
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    collector.answers["collector_close_task"] = lambda task: finish_info(True)
-    collector.reply(collected([], [info(True, eval_flag=True)]))
-    commander.expect("finish_collector_task", "e")
-    assert order == ["recorded", "finished"]
-
-
 def test_an_evaluation_is_recorded_with_the_env_steps_of_its_weights(make, workers):
     collector = workers(batched_collector())
     coordinator, recorded = make([], [collector]), []
@@ -220,96 +162,6 @@ def test_an_evaluation_is_recorded_with_the_env_steps_of_its_weights(make, worke
     coordinator._commander.expect("finish_collector_task", "e")
     assert recorded[0]["env_step"] == 40
     assert coordinator.status().evaluations[0].env_step == 40
-
-
-class EagerCollector:
-    """A collector that always has a chunk of two samples ready, and has made no env step for long.
-
-    Attributes:
-        messages: all that it was sent since the last `clear`.
-    """
-
-    def __init__(self, changed):
-        self.messages, self._changed = [], changed
-        self.worker = batched_collector(collector_data_task=self._send, resource=self._answer)
-
-    def _answer(self, task):
-        with self._changed:
-            self.messages.append(task["name"])
-            self._changed.notify_all()
-        return {"gpu": 1, "cpu": 20}
-
-    def _send(self, task):
-        self._answer(task)
-        return {**collected(rows("a", 2)), "progress": {"cur_step": 2, "silence_s": 1e4}, "silence_s": 1e4}
-
-    def close(self):
-        self.worker.close()
-
-
-def test_with_fifty_collectors_and_a_slow_learner_samples_and_updates_keep_their_ratio(make, workers, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.coordinator.HOLD_S", 0.01)
-    changed, may_train = threading.Condition(), threading.Semaphore(0)
-    learner = workers(AutoLearner(iterations=99, at_once=1))
-    train = learner.worker.answers["learner_learn_task"]
-    learner.worker.answers["learner_learn_task"] = lambda task: may_train.acquire(timeout=PATIENCE_S) and train(task)
-    collectors = [workers(EagerCollector(changed)) for _ in range(50)]
-    coordinator = make([learner], collectors)
-    coordinator._buffers.create_limiter = lambda: SampleLimiter(1.0, tolerance=200)  # two chunks of each collector
-
-    def wait_until_all_are_held():
-        held = ["resource"] * 3
-        with changed:
-            assert changed.wait_for(lambda: any("collector_data_task" in c.messages for c in collectors), PATIENCE_S)
-            for collector in collectors:
-                collector.messages.clear()
-            assert changed.wait_for(lambda: all(c.messages[-3:] == held for c in collectors), PATIENCE_S)
-            for collector in collectors:
-                collector.messages.clear()
-        return coordinator.progress().samples
-
-    start(coordinator, [learner_task("l")], [collector_task(f"c{number}") for number in range(50)])
-    samples = wait_until_all_are_held()
-    for _ in range(5):
-        may_train.release()
-        coordinator._commander.expect("update_learner_info", "l")
-        more = wait_until_all_are_held()
-        assert more == samples + 2  # as many as the learner has drawn, in one chunk
-        samples = more
-    assert coordinator.status().errors == ()  # nobody who was held is taken for silent
-    may_train.release(99)
-
-
-def test_the_queue_of_a_collector_holds_one_chunk_under_a_limit(make, workers):
-    coordinator = make([workers(AutoLearner(iterations=99))], [collector := workers(batched_collector())])
-    coordinator._buffers.create_limiter = lambda: SampleLimiter(1.0, 4)
-    start(coordinator, [learner_task("l")], [collector_task("c")])
-    collector.expect("resource")
-    assert collector.expect("collector_start_task")["task_info"]["queue_size"] == 1
-
-
-def test_the_commander_reads_the_env_steps_that_the_coordinator_counts(make, workers):
-    learner, collector = workers(AutoLearner(iterations=99)), workers(batched_collector())
-    coordinator = make([learner], [collector])
-    commander = coordinator._commander
-    tell, told = commander.told.put, []
-    commander.told = SimpleNamespace(
-        put=lambda event: (told.append((event[0], commander.env_steps.total)), tell(event)), get=commander.told.get
-    )
-    tasks = [collector_task("c"), collector_task("e", is_eval=True), collector_task("d"), collector_task("f")]
-    start(coordinator, [learner_task("l")], tasks)
-    collector.reply(collected(rows("a", 1, cur_step=4), [info(True, cur_step=9)]))  # its report says 10
-    commander.expect("finish_collector_task", "c")
-    collector.answers["collector_close_task"] = lambda task: finish_info(True, step_count=1000)
-    collector.reply(collected([], [info(True, eval_flag=True, cur_step=1000)]))
-    commander.expect("finish_collector_task", "e")
-    collector.reply({**collected(), "progress": {"eval_flag": False, "cur_step": 5}})
-    collector.reply(TaskFail(result={"message": "no room", "exception": "StorageError"}))
-    commander.expect("notify_fail_collector_task", "d")
-    collector.reply(collected())
-    assert coordinator.progress().env_steps == commander.env_steps.total == 15
-    assert [steps for method, steps in told if method == "finish_collector_task"] == [10, 10]
-    assert ("notify_fail_collector_task", 15) in told
 
 
 # How a run ends.
@@ -410,21 +262,6 @@ def test_a_failed_learner_task_takes_its_buffer_and_batches_with_it(make, worker
     collector.reply(collected())
 
 
-def test_a_lost_worker_ends_the_run_and_is_named(make, workers):
-    def go_away(task):
-        collector.server.close(timeout_s=0)
-        return collected()
-
-    collector = workers(batched_collector(collector_data_task=go_away))
-    coordinator = make([], [collector])
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    assert coordinator.wait(PATIENCE_S)
-    assert isinstance(coordinator.failure, WorkerLost) and failure_text(coordinator.failure) == str(coordinator.failure)
-    coordinator._commander.expect("notify_fail_collector_task", "e")
-    assert "collector0 is lost" in text_log()
-    assert states_of(coordinator, "collector") == ["lost"]
-
-
 @pytest.mark.parametrize("method", ["get_collector_task", "get_learner_task"])
 def test_a_commander_that_fails_to_give_a_task_ends_the_run(make, workers, method):
     learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
@@ -442,38 +279,6 @@ def test_a_commander_that_fails_to_give_a_task_ends_the_run(make, workers, metho
     assert "no plan" in text_log()
 
 
-@pytest.mark.parametrize("method", ["finish_collector_task", "update_collector_info", "judge_collector_finish"])
-def test_a_commander_that_fails_over_a_result_ends_the_run(make, workers, method):
-    collector = workers(batched_collector())
-    coordinator = make([], [collector])
-
-    def fail(task_id, told):
-        raise RuntimeError("no idea")
-
-    setattr(coordinator._commander, method, fail)
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    collector.reply(collected([], [info(True)]))
-    assert coordinator.wait(PATIENCE_S)
-    assert "RuntimeError: no idea" in failure_text(coordinator.failure)
-
-
-def test_a_buffer_that_cannot_be_made_ends_the_run(make, workers):
-    learner = workers(AutoLearner(iterations=1))
-    coordinator = make([learner])
-    start(coordinator, [learner_task("l", type="deque", priority=True)])
-    assert coordinator.wait(PATIENCE_S)
-    assert isinstance(coordinator.failure, ConfigError)
-
-
-def test_samples_that_the_buffer_refuses_end_the_run(make, workers):
-    learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
-    coordinator = make([learner], [collector])
-    start(coordinator, [learner_task("l")], [collector_task("c")])
-    collector.reply(collected([{"data_id": "a", "priority": -1.0}]))
-    assert coordinator.wait(PATIENCE_S)
-    assert "priority = -1.0 is not allowed" in failure_text(coordinator.failure)
-
-
 # Starting and closing.
 
 
@@ -486,15 +291,6 @@ def test_a_coordinator_that_cannot_start_is_closed(make, workers):
     coordinator.close()
 
 
-def test_closing_closes_the_commander_and_may_be_done_twice_and_without_a_start(make):
-    coordinator = make()
-    coordinator.close()
-    assert coordinator._commander.is_closed
-    coordinator._commander.is_closed = False
-    coordinator.close()
-    assert not coordinator._commander.is_closed
-
-
 def test_a_coordinator_starts_once(make):
     coordinator = make()
     coordinator.start()
@@ -502,59 +298,6 @@ def test_a_coordinator_starts_once(make):
         with pytest.raises(RuntimeError, match="a coordinator starts once"):
             coordinator.start()
         coordinator.close()
-
-
-def test_a_commander_that_hangs_does_not_keep_it_from_closing(make, workers, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.coordinator.JOIN_S", 0.05)
-    monkeypatch.setattr("ding.worker.coordinator.scheduler.COMMANDER_TIMEOUT_S", 0.05)
-    hangs, release = threading.Event(), threading.Event()
-
-    def hang():
-        hangs.set()
-        release.wait(PATIENCE_S)
-
-    coordinator = make([], [workers(batched_collector())])
-    coordinator._commander.get_collector_task = hang
-    coordinator.start()
-    assert hangs.wait(PATIENCE_S)
-    coordinator.close()
-    assert not coordinator._commander.is_closed
-    release.set()
-    for thread in own_threads():
-        thread.join(PATIENCE_S)
-
-
-def test_closing_is_bounded_when_workers_hang(make, workers, monkeypatch):
-    release = threading.Event()
-    hang = {"collector_data_task": lambda task: release.wait(PATIENCE_S)}
-    collector = workers(batched_collector(**hang))
-    coordinator = make([], [collector])
-    monkeypatch.setattr(CommCoordinator, "close", partialmethod(CommCoordinator.close, timeout_s=0.05))
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    for name in ("resource", "collector_start_task", "collector_data_task"):
-        collector.expect(name)
-    coordinator.close()
-    assert own_threads() == []
-    release.set()
-
-
-def test_a_learner_that_waits_for_data_one_by_one_ends_with_the_coordinator(make, workers, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.coordinator.DATA_WAIT_S", 10 * PATIENCE_S)
-    learner = workers(
-        FakeWorker(
-            resource=lambda task: {"gpu": "1"},
-            learner_start_task=lambda task: {},
-            learner_get_data_task=lambda task: {"batch_size": 2, "cur_learner_iter": 0},
-            learner_close_task=lambda task: {},
-        )
-    )
-    coordinator = make([learner])
-    start(coordinator, [learner_task("l")])
-    for name in ("resource", "learner_start_task", "learner_get_data_task"):
-        learner.expect(name)
-    coordinator.close()
-    assert learner.log[-1] == "learner_close_task" and own_threads() == []
-    assert "aborted" not in text_log()
 
 
 # The documented callbacks.
@@ -617,14 +360,6 @@ def test_unknown_buffers_are_told_and_give_nothing(make):
     assert "1 samples for the unknown buffer b" in log and "priorities for the unknown buffer b" in log
 
 
-def test_samples_that_come_after_the_end_are_no_error(make):
-    coordinator = make()
-    coordinator._task_state["t"] = TaskState("t")
-    end_run(coordinator)
-    coordinator.deal_with_collector_send_data("t", "b", "d", [{"data_id": "d"}])
-    assert "1 samples for the unknown buffer b" in text_log() and coordinator.status().errors == ()
-
-
 def test_a_refused_push_counts_as_no_samples(make):
     coordinator = make()
     coordinator._task_state["t"] = TaskState("t")
@@ -661,15 +396,15 @@ def test_the_default_config():
 
 
 @pytest.mark.parametrize(
-    ("cfg", "match"),
+    "cfg",
     [
-        ({"collector_task_timeout": -1}, "collector_task_timeout = -1 is not allowed"),
-        ({"transport": "pigeons"}, "transport = 'pigeons' is not allowed"),
-        ({"port": 70000}, "port = 70000 is not allowed"),
-        ({"path_data": 5}, "path_data = 5 is not allowed"),
-        ({"operator_server": "http://k8s"}, "operator_server = 'http://k8s' is not allowed"),
+        {"collector_task_timeout": -1},
+        {"transport": "pigeons"},
+        {"port": 70000},
+        {"path_data": 5},
+        {"operator_server": "http://k8s"},
     ],
 )
-def test_the_config_is_checked(cfg, match):
-    with pytest.raises(ConfigError, match=match):
+def test_the_config_is_checked(cfg):
+    with pytest.raises(ConfigError, match=next(iter(cfg))):
         Coordinator(local_cfg([], [], **cfg))

@@ -92,24 +92,6 @@ def test_of_all_chunks_those_stay_that_are_needed(kind, steps):
         made.close()
 
 
-@every_kind
-def test_sampling_goes_on_as_before(made, kind):
-    first = made.make()
-    first.open("b", {**KINDS[kind], "replay_buffer_size": 32})
-    for chunk in range(20):
-        made.fill(first, chunk, collect_iter=chunk)
-    for _ in range(2):
-        batch = first.sample("t", "b", 4, 9)
-    if kind == "advanced":
-        info = {key: [row[key] for row in batch] for key in ("replay_unique_id", "replay_buffer_idx")}
-        first.update("b", {**info, "priority": [5.0, 4.0, 3.0, 2.0]})
-    kept = unpack(pack(first.freeze("b", {})))
-    second = made.make()
-    second.restore("b", **kept)
-    assert [second.sample("t", "b", 4, 9) for _ in range(3)] == [first.sample("t", "b", 4, 9) for _ in range(3)]
-    second.is_deleting = False
-
-
 def test_a_buffer_that_is_not_open_yet_is_opened_empty(made):
     first = made.make()
     kept = first.freeze("b", EasyDict(type="naive", replay_buffer_size=5, deepcopy=False))
@@ -126,16 +108,6 @@ def test_functions_of_a_config_are_left_out(made):
     buffer_set = made.make()
     cfg = {"type": "elastic", "set_buffer_size": len, "replay_buffer_size": 5, "more": {"f": len, "x": 1}}
     assert buffer_set.freeze("b", cfg)["cfg"] == {"type": "elastic", "replay_buffer_size": 5, "more": {"x": 1}}
-
-
-def test_buffers_of_other_makes_are_opened_empty(made):
-    class Own:
-        def close(self):
-            self.is_closed = True
-
-    buffer_set = made.make()
-    buffer_set.buffers["b"] = Own()
-    assert buffer_set.freeze("b", {"type": "own"}) == {"cfg": {"type": "own"}, "content": None, "counts": None}
 
 
 @pytest.mark.parametrize(
@@ -169,19 +141,4 @@ def test_the_counts_of_the_limiter_are_kept(made):
     second.restore("b", **unpack(pack(first.freeze("b", {}))))
     assert second.sample("t", "b", 4, 0) is None
     second.push("b", [{"n": i} for i in range(4)])
-    assert len(second.sample("t", "b", 4, 0)) == 4
-
-
-def test_the_limiter_begins_anew_with_a_buffer_whose_samples_are_all_lost(made):
-    first = made.make()
-    first.create_limiter = lambda: SampleLimiter(1.0, 4, min_samples=6)
-    first.open("b", {"type": "naive", "replay_buffer_size": 50})
-    made.fill(first, 0, count=8)
-    second, kept = made.succeed(first)
-    second.create_limiter = first.create_limiter
-    made.store.delete("env_c_0")
-    assert second.restore("b", **kept) == (0, 8)
-    made.fill(second, 1, count=4)
-    assert second.sample("t", "b", 4, 0) is None
-    made.fill(second, 2)
     assert len(second.sample("t", "b", 4, 0)) == 4

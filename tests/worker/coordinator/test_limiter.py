@@ -52,30 +52,12 @@ def test_another_ratio_is_refused(value):
         NaiveCommander(main_cfg("naive", samples_per_insert=value))
 
 
-def test_without_a_limit_nobody_waits():
-    limiter = SampleLimiter(None, tolerance=1)
-    limiter.insert(1)
-    limiter.draw(1000)
-    assert limiter.may_draw
-    limiter.insert(10**6)
-    limiter.asked.add("task")
-    assert limiter.may_ask
-
-
 def test_the_learner_waits_for_the_first_samples():
     limiter = SampleLimiter(4.0, tolerance=8, min_samples=5)
     limiter.insert(4)
     assert not limiter.may_draw
     limiter.insert(1)
     assert limiter.may_draw
-
-
-def test_samples_before_the_first_batch_do_not_count():
-    limiter = SampleLimiter(4.0, tolerance=8)
-    limiter.insert(1000)
-    assert limiter.may_ask
-    limiter.draw(32)
-    assert not limiter.may_draw
 
 
 def test_collectors_go_on_while_the_buffer_has_no_batch():

@@ -19,13 +19,11 @@ from tests.worker.coordinator.fakes import (
     batched_collector,
     collected,
     collector_task,
-    end_run,
-    finish_info,
     info,
     learner_task,
-    local_cfg,
     main_cfg,
     rows,
+    start,
     states_of,
 )
 
@@ -42,29 +40,6 @@ class Keeper:
 
     def close(self):
         self.is_closed = True
-
-
-@pytest.fixture
-def make():
-    made = []
-
-    def make(learners=(), collectors=(), keeper=None, **cfg):
-        ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
-        coordinator = Coordinator(local_cfg(*ports, task_timeout=PATIENCE_S, **cfg))
-        made.append(coordinator)
-        if keeper is not None:
-            coordinator.supervisor = keeper
-        return coordinator
-
-    yield make
-    for coordinator in made:
-        coordinator.close()
-
-
-def start(coordinator, learner_tasks=(), collector_tasks=()):
-    coordinator._commander.learner_tasks += learner_tasks
-    coordinator._commander.collector_tasks += collector_tasks
-    coordinator.start()
 
 
 def hanging(arrived, let_go):
@@ -231,74 +206,6 @@ def test_a_collector_that_hangs_takes_another_task_where_nobody_can_restart_it()
         worker.close()
 
 
-def test_the_steps_of_a_long_episode_count_before_it_ends(make, workers):
-    learner = workers(AutoLearner(99))
-    collector = workers(batched_collector(collector_close_task=lambda task: finish_info(True)))
-    coordinator = make([learner], [collector], max_env_step=100)
-    start(coordinator, [learner_task("l")], [collector_task("e", is_eval=True), collector_task("c")])
-    collector.reply(silent(0.0, progress={"eval_flag": True, "cur_step": 1000}))
-    collector.reply(collected([], [info(True)]))
-    coordinator._commander.expect("finish_collector_task", "e")
-    collector.reply(silent(0.0, progress={"eval_flag": False, "cur_step": 99}))
-    collector.reply(silent(0.0, progress={"eval_flag": False, "cur_step": 100}))
-    assert coordinator.wait(PATIENCE_S)
-    assert coordinator.failure is None and coordinator.progress().env_steps == 100
-    collector.reply(collected())
-
-
-@pytest.mark.parametrize("is_over", [False, True])
-def test_a_collector_that_cannot_end_a_failed_task_is_replaced(is_over, make, workers):
-    keeper, asked = Keeper(), threading.Event()
-    first = workers(batched_collector(collector_close_task=lambda task: asked.set() or TaskFail(result=FULL)))
-    second = workers(batched_collector())
-    coordinator = make([], [first], keeper)
-    start(coordinator, [], [collector_task("c", is_eval=True)])
-    for name in ("resource", "collector_start_task", "collector_data_task"):
-        first.expect(name)
-    if is_over:
-        end_run(coordinator)
-    first.reply(TaskFail(result=FULL))
-    coordinator._commander.expect("notify_fail_collector_task", "c")
-    assert asked.wait(PATIENCE_S)
-    if not is_over:
-        while keeper.asked == []:
-            coordinator.wait(0.01)
-        assert keeper.asked == [("collector", "collector0", WorkerLost)]
-        coordinator._commander.collector_tasks.append(collector_task("d", is_eval=True))
-        coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
-        second.expect("resource")
-        assert second.expect("collector_start_task")["task_info"]["task_id"] == "d"
-        second.reply(collected([], [info(True)]))
-        coordinator._commander.expect("finish_collector_task", "d")
-    coordinator.close()
-    assert coordinator.failure is None and len(keeper.asked) == (not is_over)
-
-
-def test_a_spare_collector_takes_over_at_once(make, workers):
-    collectors = {f"collector{i}": workers(batched_collector()) for i in range(2)}
-    coordinator = make([], list(collectors.values()), Keeper())
-    commander = coordinator._commander
-    assert commander.collector_task_places == 1
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    while not (running := coordinator.status().tasks):
-        coordinator.wait(0.01)
-    busy = running[0].worker
-    [spare] = collectors.keys() - {busy}
-    collectors[spare].expect("resource")
-    until_gone(coordinator, "collector", busy)
-    commander.expect("notify_fail_collector_task", "e")
-    assert commander.collector_task_places == 1
-    commander.collector_tasks.append(collector_task("f", is_eval=True))
-    coordinator.deal_with_worker_free("collector", spare)
-    assert collectors[spare].expect("collector_start_task")["task_info"]["task_id"] == "f"
-    until_gone(coordinator, "collector", spare)
-    commander.expect("notify_fail_collector_task", "f")
-    assert commander.collector_task_places == 0
-    for worker in (workers(batched_collector()), workers(batched_collector())):
-        coordinator.deal_with_worker_back("collector", busy, "local", worker.port)
-        assert commander.collector_task_places == 1
-
-
 @pytest.mark.parametrize(
     ("collectors", "changes", "places"),
     [
@@ -361,17 +268,6 @@ def test_a_worker_that_nobody_brings_back_ends_the_run(make, workers):
     assert coordinator.wait(PATIENCE_S)
     assert isinstance(coordinator.failure, WorkerLost) and "SIGKILL" not in str(coordinator.failure)
     collector.reply(collected())
-
-
-def test_a_worker_that_is_free_may_be_lost_too(make, workers):
-    keeper, first, second = Keeper(), workers(batched_collector()), workers(batched_collector())
-    coordinator = make([], [first], keeper)
-    coordinator.start()
-    until_gone(coordinator, "collector", "collector0")
-    until_gone(coordinator, "collector", "collector0")
-    assert states_of(coordinator, "collector") == ["lost"] and keeper.asked == []
-    coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
-    assert states_of(coordinator, "collector") == ["free"]
 
 
 @pytest.mark.parametrize("is_able", [True, False])
@@ -443,14 +339,6 @@ def test_a_worker_that_is_back_and_fails_is_given_up_with_that_error(keep):
     assert joiner.given_up == [("collector", "c", failure)]
 
 
-def test_closing_ends_the_wait(keep):
-    joiner = Joiner(at=10**9)
-    keeper = keep(joiner, 10**6)
-    keeper.lost("collector", "closing", WorkerLost("gone"))  # a thread of another test may still be ending
-    keeper.close()
-    assert joiner.given_up == [] and not [t for t in threading.enumerate() if t.name == "return_of_closing"]
-
-
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_run_goes_on_without_a_worker_if_there_are_others(others, make, workers):
     collectors = [workers(batched_collector()) for _ in range(others)]
@@ -458,31 +346,6 @@ def test_a_run_goes_on_without_a_worker_if_there_are_others(others, make, worker
     coordinator.start()
     coordinator.deal_with_worker_lost("collector", "collector9", None, error)
     assert coordinator.failure is (None if others else error)
-
-
-def test_a_worker_that_is_started_again_at_its_port_goes_on_over_http():
-    first = NaiveLearner("127.0.0.1", 0, prefix="l")
-    first.start()
-    own = {"host": "127.0.0.1", "port": 0, "learner": {"learner0": ["learner0", "127.0.0.1", first.port]}}
-    coordinator = Coordinator(EasyDict(main=main_cfg("scripted"), system={"coordinator": own}, seed=0))
-    is_back = threading.Event()
-    try:
-        coordinator.start()
-        first.close()
-        coordinator.deal_with_worker_gone("learner", "learner0", RuntimeError("ended"))
-        assert coordinator.supervisor.lost("learner", "learner0", WorkerLost("ended"))
-        coordinator.deal_with_worker_free = lambda kind, worker_id: is_back.set()
-        second = NaiveLearner("127.0.0.1", first.port, prefix="l")
-        second.start()
-        try:
-            assert is_back.wait(PATIENCE_S) and states_of(coordinator, "learner") == ["free"]
-        finally:
-            coordinator.close()
-            second.close()
-        assert coordinator.failure is None
-    finally:
-        coordinator.close()
-        first.close()
 
 
 @pytest.mark.parametrize("return_s", [PATIENCE_S, 0])

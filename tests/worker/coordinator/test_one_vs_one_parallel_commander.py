@@ -9,8 +9,8 @@ import torch
 from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.one_vs_one_parallel_commander import OneVsOneCommander
 from ding.worker.transport.stores import FolderPolicyStore, MemoryPolicyStore, forget_memory_stores
-from tests.fakes import FakeWriter
-from tests.worker.coordinator.fakes import finish_info, main_cfg
+from tests.worker.coordinator import fakes
+from tests.worker.coordinator.fakes import is_eval, main_cfg
 
 HOME = "naive_sp_player_default_0"
 CHECKPOINT = os.path.join("policy", f"{HOME}_ckpt.pth")
@@ -33,16 +33,8 @@ def make(clock):
     forget_memory_stores("policy")
 
 
-def is_eval(task):
-    return task["collector_cfg"].eval_flag
-
-
 def finish(commander, task, results=(), **result):
-    """As a coordinator does, which counts the steps first."""
-    if not is_eval(task):
-        commander.env_steps.end(task["task_id"], finish_info(**result)["step_count"])
-    finished = finish_info(is_eval(task), game_result=[list(of_env) for of_env in results], **result)
-    return commander.finish_collector_task(task["task_id"], finished)
+    return fakes.finish(commander, task, game_result=[list(of_env) for of_env in results], **result)
 
 
 def weights(iteration):
@@ -67,15 +59,6 @@ def duel(make):
 
 
 # Tasks.
-
-
-def test_a_new_commander_has_spaces_for_two_collectors_and_a_learner_and_one_active_player(make):
-    commander = make()
-    for space, most in ((commander._collector_task_space, 2), (commander._learner_task_space, 1)):
-        assert (space.cur, space.min_val, space.max_val) == (0, 0, most)
-    assert commander._league.active_players_ids == [HOME] == [commander._active_player.player_id]
-    assert commander._policy.get_setting_collect({"envstep": 0}) == {"eps": 0.95}
-    assert commander._current_policy_id == [] and commander._current_buffer_id is None
 
 
 def test_a_learner_task_says_where_the_players_weights_go(make):
@@ -111,14 +94,6 @@ def test_then_two_policies_collect_with_the_same_weights(duel):
     assert "eval_opponent" not in cfg.env
 
 
-def test_an_evaluation_leaves_the_env_section_of_others_alone(duel, clock):
-    first = duel.get_collector_task()
-    clock.now += 6
-    evaluation = duel.get_collector_task()
-    assert is_eval(evaluation) and "eval_opponent" not in duel._task_configs._env_cfgs[True]
-    assert "eval_opponent" not in first["collector_cfg"].env
-
-
 def test_after_a_snapshot_an_earlier_self_plays_too_without_being_trained(make):
     commander = make(league={"naive_sp_player": {"branch_probs": {"pfsp": 1, "sp": 0}}})
     commander.get_learner_task()
@@ -131,15 +106,6 @@ def test_after_a_snapshot_an_earlier_self_plays_too_without_being_trained(make):
     assert store.read(earlier).state == weights(20)
     train(commander, 21, 22)
     assert store.read(CHECKPOINT).state == weights(22) and store.read(earlier).state == weights(20)
-
-
-def test_weights_in_memory_are_copied_in_memory(make):
-    commander = make(transport="local")
-    store = MemoryPolicyStore("policy")
-    train(commander, 0, 20, store)
-    train(commander, 21, 21, store)
-    assert store.read(f"{HOME}_ckpt_20.pth").state == weights(20) and store.read(CHECKPOINT).state == weights(21)
-    assert os.listdir("policy") == []
 
 
 def test_pretrained_weights_are_put_into_memory(make):
@@ -207,15 +173,6 @@ def test_an_evaluation_that_is_won_goes_on_against_the_next_difficulty(duel, clo
     assert opponents == ["EASY", "HARD"]
 
 
-def test_the_patience_begins_anew_when_the_opponents_get_harder(duel, clock):
-    duel._patience, duel._active_player._eval_opponent_difficulty = 2, ["EASY", "HARD"]
-    ends = []
-    for results, reward in ((LOST, 10.0), (WON, 9.0), (LOST, 1.0), (LOST, 1.0), (LOST, 1.0)):
-        clock.now += 6
-        ends.append(finish(duel, duel.get_collector_task(), results, reward_mean=reward))
-    assert ends == [False] * 4 + [True] and not duel.is_solved
-
-
 def test_games_go_into_the_record_of_those_who_played_them(make):
     commander = make(league={"naive_sp_player": {"branch_probs": {"pfsp": 1, "sp": 0}}})
     commander.get_learner_task()
@@ -233,31 +190,7 @@ def test_games_go_into_the_record_of_those_who_played_them(make):
     assert commander._jobs == {}
 
 
-def test_a_task_that_was_broken_off_before_an_episode_ended_is_no_game(duel):
-    finish(duel, duel.get_collector_task(), [[], []], real_episode_count=0)
-    assert dict(duel._league.payoff._data) == {}
-
-
-@pytest.mark.parametrize(("told", "expected"), [({"train_iter": [3, 1]}, 3), ({"train_iter": 6}, 6), ({}, 8)])
-def test_the_iteration_of_a_result_is_that_of_the_first_player_or_else_of_the_learner(duel, told, expected):
-    duel._tb_logger.close()
-    duel._tb_logger = writer = FakeWriter()
-    train(duel, 8, 8)
-    task = duel.get_collector_task()
-    finished = finish_info(game_result=WON)
-    finished.pop("train_iter")
-    duel.finish_collector_task(task["task_id"], {**finished, **told})
-    assert {step for name, _, step in writer.scalars if name.startswith("collector_iter/")} == {expected}
-
-
 # Learners.
-
-
-def test_infos_of_the_learner_train_the_player_and_take_its_snapshots(duel):
-    train(duel, 0, 100)
-    assert duel._active_player.total_agent_step == 100
-    assert [p.total_agent_step for p in duel._league.historical_players] == [20, 40, 60, 80, 100]
-    assert duel._learner_info == [{"learner_step": 100, "learner_done": False}]
 
 
 def test_a_learner_that_takes_the_place_of_another_goes_on_counting(duel):
@@ -291,15 +224,6 @@ def test_after_failed_learner_tasks_each_new_one_has_ids_of_its_own(make):
 # Its config.
 
 
-def test_the_league_of_the_config_is_merged_into_the_defaults(make):
-    league = {"payoff": {"decay": 0.5}, "naive_sp_player": {"one_phase_step": 3}}
-    cfg = make(league=league)._league.cfg
-    assert cfg.payoff == {"type": "battle", "decay": 0.5, "min_win_rate_games": 8} and cfg.path_policy == "policy"
-    assert cfg.naive_sp_player == {
-        "one_phase_step": 3, "branch_probs": {"pfsp": 0.5, "sp": 0.5}, "strong_win_rate": 0.7,
-    }  # fmt: skip
-
-
 def test_a_league_of_the_users_is_made(make):
     commander = make(league={"league_type": "own_league", "import_names": ["tests.league.own_player"]})
     commander.get_learner_task()
@@ -320,16 +244,3 @@ def test_a_league_of_the_users_is_made(make):
 def test_a_config_is_checked_at_birth(make, cfg, message):
     with pytest.raises(ConfigError, match=message):
         make(**cfg)
-
-
-def test_the_default_config_has_two_collector_tasks_at_a_time():
-    assert OneVsOneCommander.default_config() == {
-        "collector_task_space": 2,
-        "learner_task_space": 1,
-        "eval_interval": 60,
-        "eval_interval_env_step": None,
-        "samples_per_insert": "serial",
-        "insert_tolerance": None,
-        "min_samples": 1,
-        "cfg_type": "OneVsOneCommanderDict",
-    }

@@ -9,7 +9,6 @@ from ding.worker.transport.stores import FolderPolicyStore, MemoryPolicyStore
 from tests.worker.collector import marine_fakes
 from tests.worker.coordinator.test_training import MAIN as SOLO_MAIN
 
-HOME = "naive_sp_player_default_0"
 MARINE = "ding.worker.collector.marine_parallel_collector"
 ALWAYS = {str(env_id): [1] * 99 for env_id in range(2)}
 MAIN = {

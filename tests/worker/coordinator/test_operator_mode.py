@@ -5,10 +5,8 @@ import threading
 import pytest
 
 from ding.utils.config_helper import ConfigError
-from ding.worker import Coordinator, NaiveCollector
+from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.learner.comm import NaiveLearner
-from ding.worker.transport.transport import WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
     AutoLearner,
@@ -19,9 +17,8 @@ from tests.worker.coordinator.fakes import (
     learner_task,
     local_cfg,
 )
-from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator, envelope
+from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator
 from tests.worker.coordinator.test_comm_coordinator import Side
-from tests.worker.coordinator.test_doubles import Watched, cfg_for
 
 
 @pytest.fixture
@@ -89,30 +86,6 @@ def test_workers_that_come_are_connected_and_told(operator, collectors, make):
     learner.close()
 
 
-def test_a_free_worker_that_vanishes_gets_no_task(operator, collectors, make):
-    comm = make(collector_target_num=1)
-    collectors()
-    comm.start()
-    assert comm.side.expect("increase_collector") == ()
-    operator.listed = {}
-    assert comm.side.expect("decrease_collector") == ()
-    operator.see()
-    assert comm.workers.free_count("collector") == 0 and comm.send_collector_task(collector_task("t")) is False
-    assert comm.side.told.empty()
-
-
-def test_a_worker_that_is_lost_in_a_task_is_let_go(operator, collectors, make):
-    comm = make(collector_target_num=1)
-    worker = collectors(collector_start_task=lambda task: worker.server.close(timeout_s=0))
-    comm.start()
-    comm.side.expect("increase_collector")
-    comm.send_collector_task(collector_task("t"))
-    comm.side.expect("decrease_collector")
-    name, *_, error = comm.side.told.get(timeout=PATIENCE_S)
-    assert name == "worker_lost" and "taken" not in str(error)
-    assert comm.workers.find(name_of(worker)) is None
-
-
 # The start.
 
 
@@ -143,13 +116,6 @@ def test_too_few_workers_are_an_error(operator, make, monkeypatch):
     monkeypatch.setattr(CommCoordinator, "_max_retry_second", 0.05)
     with pytest.raises(ConnectionError, match="has not brought 1 learners and 2 collectors within 0.05 s"):
         make(collector_target_num=2, learner_target_num=1).start()
-
-
-def test_an_operator_that_gives_nothing_is_an_error_with_url_and_status(operator, make, monkeypatch):
-    operator.answers["POST", "replicas"] = envelope(None, False, 1), 404
-    comm = make(init_replicas_request={"learners": {"replicas": 1}})
-    with pytest.raises(ConnectionError, match=r"/v1alpha1/replicas \(POST\) answered with the status 404"):
-        comm.start()
 
 
 @pytest.mark.parametrize(
@@ -233,47 +199,3 @@ def test_the_operator_hears_of_a_collector_that_was_lost_and_the_run_goes_on(ope
     assert operator.requests.get(timeout=PATIENCE_S)[3]["collectors"] == ["local"]
     one._commander.expect("notify_fail_collector_task", "c")
     assert one.failure is None
-
-
-def test_a_worker_of_the_config_that_was_lost_ends_the_run(operator, coordinator):
-    worker = batched_collector(collector_start_task=lambda task: worker.server.close(timeout_s=0))
-    one = coordinator(workers={"collector0": ["collector0", "local", worker.port]})
-    one._commander.collector_tasks.append(collector_task("c", is_eval=True))
-    one.start()
-    assert one.wait(PATIENCE_S)
-    assert isinstance(one.failure, WorkerLost) and operator.requests.empty()
-
-
-def test_stand_ins_that_an_operator_makes_run_their_tasks_to_the_end(operator, monkeypatch):
-    learner_ends = Watched(monkeypatch, "finish_learner_task", 1)
-    collector_ends = Watched(monkeypatch, "finish_collector_task", 2)
-    made = []
-
-    def make_replicas():
-        made.append(NaiveLearner("127.0.0.1", 0, prefix="learner"))
-        made.extend(NaiveCollector("127.0.0.1", 0, prefix=f"collector{i}") for i in range(2))
-        for slave in made:
-            slave.start()
-        names = [f"127.0.0.1:{slave.port}" for slave in made]
-        operator.listed = {"learners": names[:1], "collectors": names[1:]}
-        return envelope(), 200
-
-    operator.answers["POST", "replicas"] = make_replicas
-    own = section(
-        operator,
-        api_version="v1alpha1",
-        init_replicas_request={"collectors": {"replicas": 2}, "learners": {"replicas": 1}},
-        collector_target_num=2,
-        learner_target_num=1,
-    )
-    one = Coordinator(cfg_for([], [], operator_server=own))
-    try:
-        one.start()
-        assert learner_ends.reached.wait(PATIENCE_S) and collector_ends.reached.wait(PATIENCE_S)
-        assert one.failure is None
-    finally:
-        one.close()
-        for slave in made:
-            slave.close()
-    learner_tasks = [task_id for task_id in one._historical_task if task_id.startswith("learner")]
-    assert all(len(one._commander._learner_info[task_id]) == 5 for task_id in learner_tasks)

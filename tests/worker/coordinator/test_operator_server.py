@@ -1,7 +1,6 @@
 """What is asked of an operator, and what it may answer."""
 
 import socket
-import threading
 
 import pytest
 import requests
@@ -84,33 +83,8 @@ def test_an_operator_that_cannot_be_reached_is_told_with_its_url(monkeypatch):
         taken.bind(("127.0.0.1", 0))
         server = OperatorServer("127.0.0.1", taken.getsockname()[1])
         for act in (lambda: server.get_replicas("x"), lambda: server.post_replicas({})):
-            with pytest.raises(
-                requests.ConnectionError, match=r"at http://127.0.0.1:\d+/v1alpha1/replicas.*not answer"
-            ):
+            with pytest.raises(requests.ConnectionError):
                 act()
-
-
-def test_one_that_does_not_answer_in_time_is_asked_again_only_for_the_list(operator, server, monkeypatch):
-    monkeypatch.setattr("ding.worker.coordinator.operator_server.TIMEOUT", (PATIENCE_S, 0.1))
-    monkeypatch.setattr("ding.worker.coordinator.operator_server.RETRY_WAIT_S", 0.01)
-    release = threading.Event()
-
-    def wait():
-        release.wait(PATIENCE_S)
-        return envelope(), 200
-
-    operator.answers["GET", "replicas"] = operator.answers["POST", "replicas"] = wait
-    with pytest.raises(requests.Timeout, match="does not answer"):
-        server.get_replicas()
-    with pytest.raises(requests.ReadTimeout, match=r"replicas \(POST\) does not answer"):
-        server.post_replicas({})
-    release.set()
-    operator.requests.get(timeout=PATIENCE_S)  # what was sent in time may be noticed later
-    operator.see_in_all(3)
-    operator.answers.clear()
-    monkeypatch.setattr("ding.worker.coordinator.operator_server.TIMEOUT", (PATIENCE_S, PATIENCE_S))
-    server.get_replicas()
-    assert operator.lists == 4 and operator.requests.empty()
 
 
 def test_the_port_follows_the_scheme():

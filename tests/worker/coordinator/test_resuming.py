@@ -15,7 +15,6 @@ from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.utils.running_stats import Moments
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker import Coordinator
-from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.parallel_run_state import config_of
 from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
 from tests.worker.coordinator.fakes import (
@@ -26,10 +25,10 @@ from tests.worker.coordinator.fakes import (
     collected,
     collector_task,
     end_run,
-    info,
     learner_task,
     local_cfg,
     rows,
+    start,
 )
 from tests.worker.coordinator.test_training import CREATE, MAIN
 
@@ -90,12 +89,6 @@ def make(chunks, workers):
     yield make
     for coordinator in made:
         coordinator.close()
-
-
-def start(coordinator, learner_tasks=(), collector_tasks=()):
-    coordinator._commander.learner_tasks += learner_tasks
-    coordinator._commander.collector_tasks += collector_tasks
-    coordinator.start()
 
 
 def write_state(coordinator, state):
@@ -179,18 +172,6 @@ def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(ma
     assert (progress.samples, progress.env_steps, progress.train_iter) == (6, 20, 8)
 
 
-def test_a_resumed_learner_task_has_the_budget_of_the_present_config(make, workers, killed):
-    state = read_state()
-    state["learner_tasks"][0]["learner_cfg"] = {"train_iterations": 3, "hook": {}}
-    learner = workers(AutoLearner(1))
-    second = make([learner], resume=False)  # whose config says 6
-    second.load_state_dict(state)
-    second.start()
-    learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
-    assert learner.tasks[0]["learner_cfg"] == {"train_iterations": 6, "hook": {}}
-    assert learner.tasks[0]["task_id"] == "l" and learner.tasks[0]["resume"] is True
-
-
 class Part:
     def __init__(self):
         self.value = 0
@@ -236,51 +217,6 @@ def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, c
     assert "4 samples are restored; 2 are lost" in text and "1 unneeded chunks are deleted" in text
 
 
-def test_collector_tasks_that_ran_are_forgotten(make, workers, killed):
-    collector = workers(batched_collector())
-    second = make([], [collector])
-    start(second, [], [collector_task("d")])
-    second.deal_with_collector_send_data("c", "buffer", "env_c_5", rows("env_c_5", 1))
-    assert second.progress().samples == 6 and "c" not in second._task_state
-    assert collector.expect("resource") and collector.expect("collector_start_task")["task_info"]["task_id"] == "d"
-    collector.reply(collected([], [info(True)]))
-    second._commander.expect("finish_collector_task", "d")
-
-
-def test_a_learner_task_that_was_still_to_begin_is_given_again(make, workers, monkeypatch):
-    states, open_buffer = [], BufferSet.open
-
-    def noting(buffers, buffer_id, cfg):  # the task was taken from the commander, but has not begun
-        states.append(first.state_dict())
-        open_buffer(buffers, buffer_id, cfg)
-
-    one = workers(AutoLearner(1))
-    first = make([one])
-    with monkeypatch.context() as patch:
-        patch.setattr(BufferSet, "open", noting)
-        start(first, [learner_task("l", type="elastic", set_buffer_size=lambda envstep: 3)])
-        one.worker.expect("resource"), one.worker.expect("learner_start_task")
-    first.close()
-    learner = workers(IdleLearner())
-    buffer = {"type": "advanced", "set_buffer_size": lambda envstep: 4}
-    second = make([learner], replay_buffer=buffer, resume=False)
-    second.load_state_dict(states[0])
-    second.start()
-    learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
-    assert learner.tasks[0]["task_id"] == "l"
-    buffer = second._replay_buffer["buffer"]
-    assert buffer.count() == 0 and buffer.replay_buffer_size == 64
-    buffer.push([{"data_id": "a", "data_index": index} for index in range(9)], 0)
-    assert {row["data_index"] for _ in range(20) for row in buffer.sample(4, 0)} == {5, 6, 7, 8}
-
-
-def test_a_task_that_failed_is_not_kept(make, workers):
-    first = make([workers(AutoLearner(1, learner_start_task=lambda task: TaskFail(result={"message": "it broke"})))])
-    start(first, [learner_task("l")])
-    first._commander.expect("notify_fail_learner_task", "l")
-    assert first.state_dict()["learner_tasks"] == [] and first.state_dict()["buffers"] == {}
-
-
 # When there is a state, and when not.
 
 
@@ -322,32 +258,6 @@ def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, worker
     assert content(second) == [("env_c_0", 0), ("env_c_0", 1)] and second.failure is None
 
 
-def test_no_state_is_written_once_the_run_has_failed(make):
-    coordinator = make(state_interval_s=0.001)
-
-    def state_dict():
-        coordinator.deal_with_error(RuntimeError("it failed while its state was taken"))
-        return {"states": 1}
-
-    coordinator._commander.state_dict = state_dict
-    coordinator.start()
-    assert coordinator.wait(PATIENCE_S)
-    coordinator.close()  # which waits for the writer
-    assert StateFolder(PATH).read() is None
-
-
-def test_a_run_that_keeps_no_state_leaves_nothing(make, workers, chunks):
-    learner, collector = workers(IdleLearner()), workers(batched_collector())
-    first = make([learner], [collector], state_interval_s=0)
-    start(first, [learner_task("l")], [collector_task("c")])
-    until_asked(collector)
-    push(chunks, collector, "env_c_0", 2)
-    chunks.write("env_d_0", b"")  # of a worker that was lost before it told of it
-    collector.reply(collected())
-    first.close()
-    assert StateFolder(PATH).read() is None and chunks.names() == set()
-
-
 def test_the_state_is_written_now_and_then(make):
     first = make(state_interval_s=0.001)
     start(first, [learner_task("l")])
@@ -372,36 +282,12 @@ def test_a_state_that_cannot_be_written_is_told_once_and_ends_no_run(make, monke
     assert "the disk is full" in note.text and coordinator.failure is None
 
 
-def test_where_no_state_is_the_run_begins_anew(make):
-    coordinator = make()
-    coordinator.start()
-    assert coordinator.progress().samples == 0 and coordinator.failure is None
-
-
-def test_the_state_is_left_alone_unless_somebody_wants_to_go_on(make, killed):
-    second = make(resume=False, state_interval_s=0)
-    second.start()
-    assert second.progress().samples == 0 and second._replay_buffer == {}
-
-
 def test_a_state_may_lie_elsewhere(make, killed):
     os.rename(PATH, "elsewhere")
     second = make(resume=False)
     second.resume("elsewhere")
     second.start()
     assert second.progress().samples == 6 and len(content(second)) == 4
-
-
-def test_workers_that_cannot_be_reached_do_not_cost_the_state(make, killed, chunks, workers):
-    gone = workers(batched_collector())
-    gone.close()
-    second = make([], [gone])
-    with pytest.raises(ConnectionError):
-        second.start()
-    assert len(chunks.names()) == 3
-    third = make()
-    third.start()
-    assert len(content(third)) == 4
 
 
 # What is refused.
@@ -438,11 +324,6 @@ def test_the_state_of_a_serial_run_is_refused(make, chunks):
     refused(make, chunks, "is that of a serial run, which no parallel run resumes; choose another exp_name")
 
 
-def test_a_state_that_does_not_fit_the_commander_is_refused(make, killed, chunks):
-    write_state(killed, {**read_state(), "commander": {"other": 1}})
-    refused(make, chunks, "does not fit the config, or is of another version: KeyError")
-
-
 def test_a_buffer_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(make, killed, chunks):
     state = read_state()
     state["buffers"]["buffer"]["cfg"]["replay_buffer_size"] = 5
@@ -452,7 +333,7 @@ def test_a_buffer_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(mak
 
 @pytest.mark.parametrize("path", ["nowhere", None])
 def test_a_file_that_is_not_there_cannot_be_gone_on_from(make, path):
-    with pytest.raises(FileNotFoundError, match="there is no state of a run") as caught:
+    with pytest.raises(FileNotFoundError) as caught:
         make().resume(path)
     assert caught.value.filename == (path or os.path.join(".", PATH))
 

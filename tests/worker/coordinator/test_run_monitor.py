@@ -1,12 +1,8 @@
 import pytest
 
-from ding.worker.coordinator.run_monitor import Progress, RunMonitor
-
-
-def test_a_run_begins_with_nothing():
-    state = RunMonitor()
-    assert state.progress() == Progress(0, 0, 0, 0, None, None)
-    assert not state.is_over and state.failure is None and not state.wait(0)
+from ding.utils.msgpack_helper import pack, unpack
+from ding.worker.coordinator.run_monitor import EnvSteps, ErrorNote, Evaluation, Progress, RecentRate, RunMonitor
+from tests.worker.coordinator.conftest import Clock
 
 
 def test_samples_steps_iterations_and_policy_lag_are_summed_up():
@@ -31,34 +27,6 @@ def test_the_last_and_the_best_return_are_kept():
         state.take_collector_end("e", {"eval_flag": True, "reward_mean": reward, "real_episode_count": 1})
     progress = state.progress()
     assert (progress.last_return, progress.best_return) == (2.0, 7.0)
-
-
-def test_an_evaluation_without_an_episode_has_no_return():
-    state = RunMonitor()
-    state.take_collector_end("e", {"eval_flag": True, "reward_mean": 0.0, "real_episode_count": 0})
-    assert state.progress().last_return is None
-
-
-@pytest.mark.parametrize(
-    ("take", "told"),
-    [
-        (lambda state: state.take_samples("a", 1, {"cur_step": 10}), "cur_step of a sample"),
-        (lambda state: state.take_collector_info("a", {"cur_step": 10}), "cur_step of an info"),
-        (lambda state: state.take_collector_end("a", {"eval_flag": False, "step_count": 10}), "step_count of a task"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_enough_env_steps_end_the_run(take, told):
-    told = []
-    state = RunMonitor(max_env_step=15, tell=told.append)
-    state.take_collector_info("b", {"cur_step": 4})
-    take(state)
-    assert not state.is_over and told == []
-    state.take_collector_info("b", {"cur_step": 5})
-    take(state)
-    assert (state.is_over, state.failure, state.reason) == (True, None, "max_env_step is reached")
-    take(state)
-    assert len(told) == 1 and "env steps, as max_env_step says" in told[0]
 
 
 def test_steps_of_a_task_that_was_broken_off_stay():
@@ -94,3 +62,149 @@ def test_the_weights_of_a_resumed_run_have_its_env_steps():
     first.take_collector_info("a", {"cur_step": 70})
     second.load_state_dict(first.state_dict())
     assert second.env_steps_at(0) == 70
+
+
+# Counters and history of a run, kept for another coordinator.
+
+
+def kept(part):
+    return unpack(pack(part.state_dict()))
+
+
+@pytest.fixture
+def kept_run():
+    kept_run = RunMonitor()
+    kept_run.take_samples("a", 3, {"policy_iter": 4, "cur_step": 10})
+    kept_run.take_samples("b", 2, {"policy_iter": 2, "cur_step": 5})
+    kept_run.take_learner_info({"learner_step": 8})
+    kept_run.count_stalled_task()
+    for reward in (7.0, 3.0):
+        kept_run.take_collector_end("e", {"eval_flag": True, "reward_mean": reward, "train_iter": 4})
+    return kept_run
+
+
+def test_the_counters_of_a_run_go_on(kept_run):
+    other = RunMonitor()
+    other.load_state_dict(kept(kept_run))
+    assert other.progress() == kept_run.progress() == Progress(5, 15, 9, 5, 3.0, 7.0)
+    assert other.report().stalled_tasks == 1
+    other.take_samples("c", 1, {"policy_iter": 8, "cur_step": 2})
+    assert other.take_learner_info({"learner_step": 12}) is True  # the first that tells this coordinator
+    assert other.take_learner_info({"learner_step": 13}) is False
+    assert other.progress() == Progress(6, 17, 14, 6, 3.0, 7.0)
+
+
+def test_a_learner_that_goes_on_from_an_older_checkpoint_does_not_turn_the_counter_back(kept_run):
+    other = RunMonitor()
+    other.load_state_dict(kept(kept_run))
+    other.take_learner_info({"learner_step": 5})
+    assert other.progress().train_iter == 9
+
+
+def test_max_env_step_is_that_of_the_whole_run(kept_run):
+    other = RunMonitor(max_env_step=20)
+    other.load_state_dict(kept(kept_run))
+    other.take_collector_info("c", {"cur_step": 4})
+    assert not other.is_over
+    other.take_collector_info("c", {"cur_step": 5})
+    assert other.is_over
+
+
+def test_the_history_goes_on_without_the_time_in_between():
+    clock = Clock()
+    history = RunMonitor(clock=clock)
+    clock.now += 20
+    history.add_evaluation(5, 2, 1.5)
+    history.add_error("before")
+    clock.now += 10
+    kept_run = kept(history)
+    clock.now += 1000
+    other = RunMonitor(clock=clock)
+    clock.now += 1
+    other.load_state_dict(kept_run)
+    other.add_evaluation(6, 3, 2.5)
+    clock.now += 2
+    other.add_error("after")
+    told = other.report()
+    assert told.seconds == 33 and told.started_at == history.report().started_at
+    assert told.evaluations == (Evaluation(5, 2, 1.5, 20.0), Evaluation(6, 3, 2.5, 31.0))
+    assert [(note.text, note.seconds) for note in told.errors] == [("before", 20.0), ("after", 33.0)]
+
+
+def rates(monitor):
+    report = monitor.report()
+    return report.samples_per_s, report.updates_per_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def history(clock):
+    return RunMonitor(clock=clock)
+
+
+def test_a_rate_is_that_of_the_last_five_seconds():
+    rate = RecentRate(start=0.0)
+    for second in range(20):
+        rate.add(float(second), 10)
+    assert rate.per_s(19.0) == 10.0
+    assert rate.per_s(22.0) == 4.0  # what came at 18 and 19
+    assert rate.per_s(30.0) == 0.0
+
+
+def test_the_clock_of_a_run_stops_at_its_end(history, clock):
+    clock.now += 3
+    history.take_samples("task", 15, {})
+    assert (history.report().seconds, rates(history)) == (3.0, (5.0, 0.0))
+    history.end()
+    clock.now += 60
+    history.end()
+    assert (history.report().seconds, rates(history)) == (3.0, (5.0, 0.0))
+
+
+def test_evaluations_and_errors_have_their_time(history, clock):
+    clock.now += 2
+    history.add_evaluation(10, 3, 1.5)
+    clock.now += 2
+    history.add_error("broken")
+    assert history.report().evaluations == (Evaluation(10, 3, 1.5, 2.0),)
+    assert history.report().errors == (ErrorNote("broken", 4.0),)
+
+
+def test_the_last_errors_are_kept_and_long_ones_lose_their_middle(history):
+    for i in range(30):
+        history.add_error(str(i))
+    assert [note.text for note in history.report().errors] == [str(i) for i in range(10, 30)]
+    history.add_error("a" * 3000 + "b" * 3000)
+    assert history.report().errors[-1].text == "a" * 2000 + "\n...\n" + "b" * 2000
+
+
+# What the reports of workers add to it.
+
+
+def test_running_tasks_count_by_what_they_told_last_and_ended_ones_by_their_result():
+    steps = EnvSteps()
+    steps.report("a", 10)
+    steps.report("b", 4)
+    steps.report("a", 25)
+    assert steps.total == 29
+    steps.end("a", 30)
+    steps.end("b")
+    assert steps.total == 34
+
+
+def test_old_news_takes_no_steps_away():
+    steps = EnvSteps()
+    steps.report("a", 10)
+    steps.report("a", 7)
+    assert steps.total == 10
+
+
+def test_a_task_may_end_that_has_told_nothing():
+    steps = EnvSteps()
+    steps.end("a")
+    steps.end("b", 5)
+    assert steps.total == 5

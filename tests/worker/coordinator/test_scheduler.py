@@ -12,7 +12,6 @@ from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from tests.worker.coordinator.fakes import LOGGER, PATIENCE_S, ScriptedCommander, collector_task, learner_task
 
 NEVER = {"learner": 1e9, "collector": 1e9}
-SOON = {"learner": 1e9, "collector": 0.05}
 
 
 class ScriptedScheduler(TaskScheduler):
@@ -115,20 +114,6 @@ def test_a_task_that_waits_too_long_is_dropped(start):
         free=(0, 1), collector=["stuck"], blocked=["stuck"], timeouts_s={"learner": 1e9, "collector": 0.05}
     )
     scheduler.expect("drop", "collector", "stuck")
-
-
-@pytest.fixture
-def rests(monkeypatch):
-    """How long the scheduler means to rest, in seconds, each time."""
-    seconds = queue.SimpleQueue()
-
-    class Noting(threading.Condition):
-        def wait_for(self, predicate, timeout=None):
-            seconds.put(timeout)
-            return super().wait_for(predicate, timeout)
-
-    monkeypatch.setattr("ding.worker.coordinator.scheduler.threading.Condition", Noting)
-    return seconds
 
 
 def test_a_commander_that_goes_by_the_clock_is_asked_again(start, monkeypatch):

@@ -5,10 +5,8 @@ import pathlib
 
 import pytest
 
-from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.solo_parallel_commander import SoloCommander
-from tests.fakes import FakeWriter
-from tests.worker.coordinator.fakes import finish_info, main_cfg
+from tests.worker.coordinator.fakes import finish, is_eval, main_cfg
 
 
 @pytest.fixture
@@ -27,17 +25,6 @@ def make(clock):
         commander.close()
 
 
-def is_eval(task):
-    return task["collector_cfg"].eval_flag
-
-
-def finish(commander, task, **result):
-    """As a coordinator does, which counts the steps first."""
-    if not is_eval(task):
-        commander.env_steps.end(task["task_id"], finish_info(**result)["step_count"])
-    return commander.finish_collector_task(task["task_id"], finish_info(is_eval(task), **result))
-
-
 @pytest.fixture
 def solo(make):
     """With a learner at work, and its first evaluation behind it."""
@@ -45,15 +32,6 @@ def solo(make):
     commander.learner = commander.get_learner_task()
     finish(commander, commander.get_collector_task())
     return commander
-
-
-def test_a_learner_task_has_ids_of_its_own(make):
-    commander = make(learner_task_space=1)
-    task = commander.get_learner_task()
-    for key, prefix in (("task_id", "learner_task_"), ("policy_id", "policy_"), ("buffer_id", "buffer_")):
-        assert task[key].startswith(prefix) and len(task[key]) > len(prefix)
-    assert task["learner_cfg"].train_iterations == 6 and task["policy"].type == "dqn_command"
-    assert commander.get_learner_task() is None
 
 
 def test_the_first_collector_task_is_an_evaluation_of_the_learners_weights(make):
@@ -107,14 +85,6 @@ def test_the_collect_setting_follows_the_env_steps_so_far(solo):
     assert seen == {"learner_step": 41, "envstep": 5000}
 
 
-def test_only_the_newest_learner_info_is_kept_without_its_priorities(solo):
-    for step in range(3):
-        solo.update_learner_info(
-            "t", {"learner_step": step, "priority_info": {"priority": [0.1]}, "learner_done": False}
-        )
-    assert solo._learner_info == [{"learner_step": 2, "learner_done": False}]
-
-
 def test_an_evaluation_that_reaches_the_stop_value_ends_the_run(solo, clock):
     clock.now += 11
     assert finish(solo, solo.get_collector_task(), reward_mean=8.9) is False
@@ -156,28 +126,6 @@ def test_evaluations_without_an_episode_or_a_number_do_not_use_up_the_patience(m
     assert evaluate(commander, clock, 1.0, math.nan) == [False, False]
     assert evaluate(commander, clock, 0.0, real_episode_count=0) == [False]
     assert evaluate(commander, clock, 0.0) == [True]
-
-
-def test_without_patience_evaluations_never_end_the_run(make, clock):
-    assert evaluate(with_patience(make, None), clock, *[0.0] * 20) == [False] * 20
-
-
-def test_a_patience_of_no_evaluations_is_refused(make):
-    with pytest.raises(ConfigError, match="patience = 0 is not allowed"):
-        with_patience(make, 0)
-
-
-def test_without_a_stop_value_no_evaluation_ends_the_run(make):
-    commander = make(stop_value=None)
-    commander.get_learner_task()
-    assert finish(commander, commander.get_collector_task(), reward_mean=1e9) is False
-
-
-def test_an_evaluation_without_an_episode_ends_nothing(make):
-    commander = make(stop_value=-100)
-    commander.get_learner_task()
-    task = commander.get_collector_task()
-    assert finish(commander, task, reward_mean=0.0, real_episode_count=0) is False
 
 
 def test_an_evaluation_of_older_weights_is_not_the_last_one(solo, clock):
@@ -225,50 +173,6 @@ def test_after_a_failed_learner_task_its_ids_are_not_given_any_more(solo):
     assert all(again[key] != solo.learner[key] for key in ("task_id", "policy_id", "buffer_id"))
     task = solo.get_collector_task()
     assert is_eval(task) and task["buffer_id"] == again["buffer_id"]
-
-
-def test_failed_collector_tasks_make_room_and_a_failed_evaluation_comes_again(solo, clock):
-    collecting = solo.get_collector_task()
-    solo.notify_fail_collector_task(collecting)
-    assert solo._collector_task_space.cur == 0
-    clock.now += 11
-    evaluation = solo.get_collector_task()
-    assert is_eval(evaluation)
-    solo.notify_fail_collector_task(evaluation)
-    assert is_eval(solo.get_collector_task())
-
-
-def test_a_task_that_was_broken_off_before_an_episode_ended_is_not_logged(solo):
-    solo._tb_logger.close()
-    solo._tb_logger = writer = FakeWriter()
-    finish(solo, solo.get_collector_task(), real_episode_count=0, step_count=3)
-    assert writer.scalars == []
-
-
-def test_the_tensorboard_log_lies_beside_the_texts(solo):
-    solo.close()
-    names = sorted(path.name for path in pathlib.Path("exp/log/commander").iterdir())
-    assert names == ["commander_collector_logger.txt", "commander_evaluator_logger.txt", "commander_tb_logger"]
-
-
-def test_a_missing_number_of_episodes_is_named():
-    cfg = main_cfg("solo")
-    cfg.env.pop("evaluator_episode_num")
-    with pytest.raises(ConfigError, match=r"env\.evaluator_episode_num = None is not allowed"):
-        SoloCommander(cfg)
-
-
-def test_the_default_config_is_that_of_all_commanders():
-    assert SoloCommander.default_config() == {
-        "collector_task_space": 1,
-        "learner_task_space": 1,
-        "eval_interval": 60,
-        "eval_interval_env_step": None,
-        "samples_per_insert": "serial",
-        "insert_tolerance": None,
-        "min_samples": 1,
-        "cfg_type": "SoloCommanderDict",
-    }
 
 
 def test_an_evaluation_is_due_after_so_many_env_steps(make, clock):

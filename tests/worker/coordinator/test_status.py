@@ -9,7 +9,6 @@ import pytest
 import requests
 
 from ding.interaction.http_client import get_host_ip
-from ding.worker import Coordinator
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import TaskRun
 from ding.worker.coordinator.limiter import SampleLimiter
@@ -22,17 +21,11 @@ from tests.interaction.fakes import configure_tls
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,
-    AutoLearner,
-    batched_collector,
-    collected,
     collector_task,
     finish_info,
-    info,
     learner_task,
-    local_cfg,
     rows,
 )
-from tests.worker.coordinator.test_training import CREATE, MAIN
 
 SECRET = "s3cret-" + "x" * 40
 
@@ -90,29 +83,6 @@ def run(monkeypatch):
     run = Scripted(monkeypatch)
     yield run
     run.buffer_set.close()
-
-
-def test_the_status_of_a_run_that_has_not_begun(run):
-    assert run.json() == {
-        "name": "my run",
-        "started_at": "2030-01-02T03:04:05+00:00",
-        "seconds": 0.0,
-        "is_over": False,
-        "is_failed": False,
-        "reason": None,
-        "progress": {
-            "samples": 0, "env_steps": 0, "train_iter": 0, "policy_lag": 0, "last_return": None, "best_return": None,
-        },
-        "samples_per_s": 0.0,
-        "updates_per_s": 0.0,
-        "workers": [],
-        "tasks": [],
-        "queues": {"learner_tasks": 1, "collector_tasks": 2, "batches": 0},
-        "buffers": [],
-        "stalled_tasks": 0,
-        "evaluations": [],
-        "errors": [],
-    }  # fmt: skip
 
 
 def test_the_status_of_a_run_in_full(run):
@@ -185,15 +155,6 @@ def test_the_status_of_a_run_in_full(run):
     }  # fmt: skip
 
 
-def test_batches_that_a_learner_has_read_are_not_under_way(run):
-    run.buffer_set.open("buffer", {"type": "advanced", "replay_buffer_size": 8})
-    run.buffer_set.push("buffer", rows("chunk", 6))
-    for _ in range(3):
-        run.buffer_set.sample("train", "buffer", 2, 0)
-    run.buffer_set.trained("train", 1)
-    assert run.json()["queues"]["batches"] == 2
-
-
 def test_numbers_that_json_has_not_are_null(run):
     run.state.take_collector_end("evaluate", finish_info(True, reward_mean=math.nan))
     told = run.json()
@@ -228,88 +189,6 @@ def test_whether_and_why_a_run_is_over(run, end, is_over, is_failed, reason):
 # Coordinators.
 
 
-@pytest.fixture
-def make():
-    made = []
-
-    def make(learners=(), collectors=(), host="127.0.0.1", **cfg):
-        ports = [[getattr(worker, "worker", worker).port for worker in kind] for kind in (learners, collectors)]
-        cfg = local_cfg(*ports, task_timeout=PATIENCE_S, **cfg)
-        if cfg.system.coordinator.transport == "http":
-            cfg.system.coordinator.host = host
-        made.append(Coordinator(cfg))
-        return made[-1]
-
-    yield make
-    for coordinator in made:
-        coordinator.close()
-
-
-def test_a_coordinator_tells_of_its_workers_and_tasks(make):
-    learner = AutoLearner(iterations=10**9)
-    collector = batched_collector()
-    try:
-        coordinator = make([learner], [collector])
-        assert coordinator.status().workers == ()
-        coordinator.start()
-        assert [(worker.name, worker.state) for worker in coordinator.status().workers] == [
-            ("learner0", "free"), ("collector0", "free")
-        ]  # fmt: skip
-        coordinator._commander.learner_tasks.append(learner_task("train"))
-        coordinator._commander.collector_tasks.append(collector_task("collect"))
-        coordinator.deal_with_worker_free("learner", "learner0")
-        collector.reply(collected(rows("chunk", 5), [info(cur_step=5)]))
-        coordinator._commander.expect("update_learner_info", "train")
-        status = coordinator.status()
-        assert [(w.kind, w.name, w.address, w.state, w.task_id, w.restarts) for w in status.workers] == [
-            ("learner", "learner0", f"local:{learner.worker.port}", "busy", "train", 0),
-            ("collector", "collector0", f"local:{collector.port}", "busy", "collect", 0),
-        ]
-        assert all(0 <= worker.silence_s < PATIENCE_S for worker in status.workers)
-        assert {(t.task_id, t.kind, t.worker, t.is_eval) for t in status.tasks} == {
-            ("train", "learner", "learner0", False), ("collect", "collector", "collector0", False)
-        }  # fmt: skip
-        assert [(b.buffer_id, b.size, b.capacity) for b in status.buffers] == [("buffer", 5, 64)]
-        coordinator.error("something is wrong")
-        assert [note.text for note in coordinator.status().errors] == ["something is wrong"]
-        collector.reply(collected())
-        coordinator.close()
-        assert (coordinator.status().is_over, coordinator.status().reason) == (True, "it was closed")
-        assert coordinator.status().buffers == coordinator.status().tasks == ()
-    finally:
-        learner.close()
-        collector.close()
-
-
-def test_a_worker_that_left_is_lost_and_one_that_came_back_was_restarted(make):
-    collector = batched_collector()
-    try:
-        coordinator = make([], [collector])
-        coordinator.start()
-        coordinator.deal_with_worker_gone("collector", "collector0", RuntimeError("it was ended by SIGKILL"))
-        assert coordinator.status().workers[0].state == "lost"
-        coordinator.deal_with_worker_back("collector", "collector0", "local", collector.port)
-        assert [(w.state, w.restarts) for w in coordinator.status().workers] == [("free", 1)]
-    finally:
-        collector.close()
-
-
-def test_a_training_is_told_of_in_full(trainer):
-    coordinator = trainer.train(MAIN, CREATE)
-    assert coordinator.failure is None
-    status = coordinator.status()
-    assert (status.name, status.is_over, status.is_failed) == ("exp", True, False)
-    assert status.reason == "the training is complete"
-    assert status.progress == coordinator.progress()
-    assert status.progress.train_iter == status.evaluations[-1].train_iter == 30
-    assert [point.mean_return for point in status.evaluations] == [7.5] * len(coordinator._commander.evaluations)
-    assert [(w.kind, w.name, w.state) for w in status.workers] == [
-        ("learner", "learner0", "free"), ("collector", "collector0", "free"), ("collector", "collector1", "free")
-    ]  # fmt: skip
-    assert status.samples_per_s > 0 and status.updates_per_s > 0
-    assert json.loads(json.dumps(status.to_json(), allow_nan=False)) == status.to_json()
-
-
 # Over HTTP.
 
 
@@ -322,7 +201,7 @@ def get(url, **headers):
     "reports it by `status()`, as JSON at `/status`, and on a page",
 )
 def test_over_http_the_status_is_served_as_json(make):
-    coordinator = make(transport="http")
+    coordinator = make(transport="http", host="127.0.0.1")
     assert coordinator.url is None
     coordinator.start()
     reply = get(f"{coordinator.url}status")

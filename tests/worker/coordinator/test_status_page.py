@@ -13,7 +13,6 @@ from ding.worker import Coordinator
 from ding.worker.coordinator.status import page_policy, page_text, status_pages
 from ding.worker.coordinator.worker_table import Worker
 from tests.worker.coordinator.fakes import PATIENCE_S, end_run, local_cfg, open_buffer, rows
-from tests.worker.coordinator.test_training import CREATE, MAIN
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SECRET = "s3cret-" + "x" * 40
@@ -257,27 +256,6 @@ def test_the_page_shows_what_the_status_tells(browser, serve):
 
 
 @pytest.mark.browser
-def test_the_page_follows_the_run(browser, serve):
-    coordinator = serve()
-    browser.get(coordinator.url)
-    follow(browser, "s.errors.length === 0")
-    check_shown(browser)
-    fill(coordinator)
-    follow(browser, "s.errors.length === 2")
-    check_shown(browser)
-    coordinator._buffers.close_buffer("buffer")
-    coordinator._monitor.add_evaluation(6000, 60, 7.0)
-    follow(browser, "s.buffers.length === 0 && s.evaluations.length === 5")
-    check_shown(browser)
-    coordinator._commander.is_solved = True
-    end_run(coordinator)
-    follow(browser, "s.is_over")
-    check_shown(browser)
-    assert browser.find_element("id", "state").text.endswith("Over: an evaluation has reached the goal")
-    assert messages(browser) == []
-
-
-@pytest.mark.browser
 def test_markup_in_a_name_shows_as_text(browser, serve):
     coordinator = serve(name=INJECTION)
     fill(coordinator)
@@ -338,50 +316,4 @@ def test_with_a_token_the_page_asks_for_it(browser, serve, monkeypatch):
     end_run(coordinator)
     follow(browser, "s.is_over")
     wait_for(browser, "sessionStorage.length === 0")
-    assert messages(browser) == []
-
-
-@pytest.mark.browser
-def test_after_a_long_silence_the_token_is_forgotten(browser, serve, monkeypatch):
-    monkeypatch.setenv("DING_TOKEN", SECRET)
-    coordinator = serve()
-    browser.get(coordinator.url)
-    wait_for(browser, "!document.getElementById('ask').hidden")
-    browser.find_element("id", "token").send_keys(f"{SECRET}\n")
-    follow(browser, "true")
-    assert browser.execute_script("return sessionStorage.length") == 1
-    browser.execute_script("const real = Date.now; Date.now = () => real() + 31000;")
-    wait_for(browser, "!document.getElementById('again').hidden")
-    assert browser.execute_script("return sessionStorage.length") == 0
-    browser.find_element("id", "again").click()
-    wait_for(browser, "!document.getElementById('ask').hidden")
-
-
-@pytest.mark.browser
-def test_a_coordinator_that_is_gone_is_told_and_what_was_drawn_stays(browser, serve):
-    coordinator = serve()
-    fill(coordinator)
-    browser.get(coordinator.url)
-    follow(browser, "s.errors.length === 2")
-    # Whatever it says while it closes, it says it of a run that is over.
-    browser.execute_script("window.before = window.lastStatus")
-    coordinator._comm_coordinator.connector.close()
-    wait_for(browser, "document.getElementById('state').textContent.startsWith('No answer')")
-    assert browser.find_element("id", "last_return").is_displayed()
-    assert len(browser.find_elements("css selector", "#workers tr")) == 2
-
-
-@pytest.mark.browser
-def test_the_page_of_a_real_training_shows_it_as_it_goes(browser, trainer):
-    endless = {"policy__learn__learner__train_iterations": 10**9, "policy__other__commander__eval_interval": 0}
-    coordinator = trainer.begin(MAIN, CREATE, "http", **endless)
-    browser.get(coordinator.url)
-    follow(browser, "s.evaluations.length >= 2 && s.progress.train_iter > 20 && s.progress.samples > 100")
-    status = check_shown(browser)
-    assert {worker["name"] for worker in status["workers"]} == {"learner0", "collector0", "collector1"}
-    assert any(what(task) == "training" for task in status["tasks"])
-    assert status["buffers"][0]["capacity"] == 64 and status["samples_per_s"] > 0
-    count = len(status["evaluations"])
-    follow(browser, f"s.evaluations.length > {count}")
-    check_shown(browser)
     assert messages(browser) == []

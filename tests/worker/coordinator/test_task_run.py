@@ -1,11 +1,9 @@
 """The messages of a task, one by one and several at once: their order, their contents, and where they lead."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ding.worker.coordinator.comm_coordinator import TaskRun, Worker
-from ding.worker.transport.chunk import to_text, unpack_batches
+from ding.worker.transport.chunk import unpack_batches
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import collected, info, rows
 
@@ -115,13 +113,6 @@ def test_a_collector_that_must_wait_for_the_learner_is_asked_for_a_sign_of_life_
     assert link.names == ["resource", "resource", "collector_data_task"] and side.answered == 1
 
 
-def test_an_evaluation_does_not_wait_for_the_learner():
-    side = Side()
-    side.may_ask = [False]
-    run, link = run_of("collector", side, collected([], [info(True)]), collector_cfg={"eval_flag": True})
-    assert run.run() and link.names == ["collector_data_task"]
-
-
 def test_a_collector_that_is_lost_keeps_no_other_from_being_asked():
     side = Side()
     run, _ = run_of("collector", side, WorkerLost("gone"))
@@ -135,21 +126,6 @@ def test_a_collector_is_not_waited_for_when_the_run_ends_but_a_learner_is(kind, 
     run, link = run_of(kind, Side(end_after=0), {"message": "started"}, {"result": 1})
     run.start()
     assert run.close() == {"result": 1} and link.timeouts_s == [7.0, timeout_s]
-
-
-def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
-    first = {"data_id": "a", "data_index": 0, "policy_iter": 1}
-    message = to_text([first, {**first, "data_index": 1}])
-    side = Side(end_after=1)
-    collecting, _ = run_of("collector", side, {"samples": message, "infos": []})
-    collecting.run()
-    ((_, _, _, data_id, data), *_) = side.told
-    assert data_id == "a" and data.table is not None
-    giving = Side(data)
-    learning, link = run_of("learner", giving, demand(1), {"infos": [learn_info(0, True)], "batches_done": 1})
-    assert learning.run() is True
-    assert link.sent[-1]["batches"] == message and data.table is not None
-    assert data == [first, {**first, "data_index": 1}]
 
 
 def test_a_learner_is_told_the_statistics_of_collectors_when_they_have_changed():
@@ -200,21 +176,6 @@ def test_a_collector_may_answer_one_by_one():
     assert side.told == [("data", "t", "b", "x_1", [sample]), ("judge", "t", 314)]
 
 
-def test_a_collector_whose_task_is_useless_is_done():
-    side = Side()
-    side.useless = True
-    run, link = run_of("collector", side, collected(rows("a", 1)))
-    assert run.run() is True
-    assert [told[0] for told in side.told] == ["data"] and len(link.sent) == 1
-
-
-@pytest.mark.parametrize("kind", ["collector", "learner"])
-def test_a_coordinator_that_ends_asks_nothing_more(kind):
-    side = Side(end_after=0)
-    run, link = run_of(kind, side)
-    assert run.run() is False and link.sent == []
-
-
 def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
     batches = [rows("a", 2), rows("b", 2), rows("c", 2)]
     side = Side(*batches)
@@ -239,23 +200,6 @@ def test_what_a_learner_wants_next_may_come_with_its_answer():
     assert side.told == [get, ("done", "t", 1), ("info", "t", "b", 0), get, ("info", "t", "b", 1), get]
 
 
-def test_a_learner_is_asked_again_when_there_was_nothing_for_what_it_wanted_with_its_answer():
-    side = Side(rows("a", 2), None)
-    run, link = run_of("learner", side, demand(1), demand(1, learn_info(0)), demand(0, learn_info(1, True)))
-    assert run.run() is True
-    assert link.names == ["learner_get_data_task", "learner_learn_task", "learner_get_data_task"]
-    get = ("get", "t", "b", 2, 5)
-    assert side.told == [get, ("info", "t", "b", 0), get, ("wait", "t")]
-
-
-def test_a_learner_may_be_done_while_it_takes_batches():
-    side = Side(rows("a", 2))
-    infos = [learn_info(0), learn_info(1, True)]
-    run, _ = run_of("learner", side, demand(1), {"infos": infos, "batches_done": 1, "info": infos[-1]})
-    assert run.run() is True
-    assert side.told == [("get", "t", "b", 2, 5), ("done", "t", 1), ("info", "t", "b", 0)]
-
-
 def test_a_learner_may_answer_one_by_one():
     batches = [rows("a", 2), rows("b", 2)]
     side = Side(None, None, *batches)
@@ -272,64 +216,3 @@ def test_a_learner_may_answer_one_by_one():
         get,
         ("done", "t", 1),
     ]
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=8))
-def test_all_samples_and_infos_arrive_in_order(replies):
-    """However they are spread over messages."""
-    side, sent, told = Side(), [], []
-    for number, (samples, infos) in enumerate(replies):
-        chunk = rows(f"c{number}", samples)
-        sent.append(collected(chunk, [info(cur_step=100 * number + i) for i in range(infos)]))
-        told += [("data", "t", "b", f"c{number}", chunk)] if samples else []
-        told += [("judge", "t", 100 * number + i) for i in range(infos)]
-    run, _ = run_of("collector", side, *sent, collected([], [info(True, cur_step=-1)]))
-    assert run.run() is True
-    assert side.told == [*told, ("judge", "t", -1)]
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 2)), max_size=8),
-    st.lists(st.booleans(), max_size=20),
-)
-def test_all_infos_are_told_in_order_and_no_batch_is_lost(cycles, has_data):
-    """Whatever the learner wants, the buffer has, and the infos come with."""
-    batches = [rows(f"c{i}", 2) if there else None for i, there in enumerate(has_data)]
-    side, step, expected = Side(*batches), 0, []
-    replies = []
-
-    def infos(count):
-        nonlocal step
-        made = [learn_info(step + i) for i in range(count)]
-        expected.extend(range(step, step + count))
-        step += count
-        return made
-
-    class Learner(ScriptedLink):
-        def run(self, task, timeout_s):
-            self.sent.append(dict(task))
-            if task["name"] == "learner_learn_task":
-                batches = unpack_batches(task)
-                return {"infos": infos(len(batches)), "batches_done": len(batches)}
-            if not cycles:
-                return demand(0, learn_info(-1, True))
-            wanted, told, done = cycles.pop()
-            replies.append(done)
-            return demand(wanted, *infos(told), done=done)
-
-    link = Learner()
-    run = TaskRun(Worker("learner", "l", link, {}), {"task_id": "t", "buffer_id": "b"}, side, 7, lambda: 0)
-    assert run.run() is True
-    assert [told[3] for told in side.told if told[0] == "info"] == expected
-    given_batches = [batch for task in link.sent if "batches" in task for batch in unpack_batches(task)]
-    taken = [batch for batch in batches[: len(batches) - len(side.batches)] if batch is not None]
-    assert given_batches == taken
-    assert sum(told[2] for told in side.told if told[0] == "done") == sum(replies) + len(taken)
-
-
-def test_a_message_holds_no_more_batches_than_fit_into_memory_whatever_is_wanted():
-    side = Side(*(rows("a", 2) for _ in range(300)), end_after=400)
-    run, link = run_of("learner", side, demand(10**12), demand(0), TaskFailed("learner0", "task", {}))
-    with pytest.raises(TaskFailed):
-        run.run()
-    assert [len(unpack_batches(task)) for task in link.sent if "batches" in task] == [256]

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from ding.utils.autolog import TickTime
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import LEARNER_REGISTRY
 from ding.worker.learner import BaseLearner, LearnerHook, create_learner
-from ding.worker.learner.base_learner import BatchSource
+from ding.worker.learner.base_learner import BatchSource, TickMonitor, get_simple_monitor_type
 from tests.same_state import through_bytes
 from tests.worker.learner.fakes import FakePolicy, RecordingWriter, learner_cfg, make_learner
 
@@ -361,12 +362,6 @@ def test_an_infinite_scalar_is_an_error_too(value):
         make_learner(FakePolicy({"total_loss": value})).train([])
 
 
-def test_histograms_and_text_are_no_errors():
-    learner = make_learner(FakePolicy({"[histogram]q": [NAN], "note": "nan", "n": None}))
-    learner.train([])
-    assert learner.train_iter == 1
-
-
 # logs and ends
 
 
@@ -393,13 +388,6 @@ def test_assigning_a_policy_begins_a_new_monitor():
     learner.policy = FakePolicy(names=("q",))
     assert learner.monitor.avg["q"]() == 0
     assert "total_loss" not in learner.monitor.avg
-
-
-def test_the_log_buffer_may_be_replaced():
-    learner = make_learner(hook={"log_show_after_iter": 1})
-    learner.log_buffer = {"scalar": {}, "scalars": {}, "histogram": {}}
-    learner.train([])
-    assert learner.monitor.avg["total_loss"]() == 0.5
 
 
 # states
@@ -479,3 +467,54 @@ def test_a_hook_of_any_priority_sees_what_its_iteration_has_logged(priority, hoo
         {"total_loss"},
     ]
     assert [values["total_loss"] for values in seen] == [1.0, 2.0, 3.0]
+
+
+# The averages over the recent past.
+
+
+BASE = [
+    "data_time",
+    "train_time",
+    "total_collect_step",
+    "total_step",
+    "total_episode",
+    "total_sample",
+    "total_duration",
+]
+
+
+def test_a_tick_monitor_averages_its_seven_names():
+    monitor = TickMonitor(TickTime(), expire=10)
+    assert {name: monitor.avg[name]() for name in BASE} == dict.fromkeys(BASE, 0)
+    for i in range(20):
+        monitor.data_time = float(i)
+        monitor.time.step()
+    assert monitor.avg["data_time"]() == np.mean(range(9, 20))
+    assert monitor.val["data_time"]() == 19.0
+    assert [value for _, value in monitor.range_values["data_time"]()] == [float(i) for i in range(9, 20)]
+
+
+def test_a_monitored_value_must_be_a_number():
+    with pytest.raises(TypeError, match="train_time"):
+        TickMonitor(TickTime(), expire=10).record({"train_time": "1"})
+
+
+def test_no_properties_give_the_base_type():
+    assert get_simple_monitor_type() is TickMonitor
+    assert get_simple_monitor_type([]) is TickMonitor
+
+
+def test_properties_give_a_subclass_with_the_base_names_sample_count_and_those():
+    monitor_type = get_simple_monitor_type(["loss", "q"])
+    assert issubclass(monitor_type, TickMonitor)
+    monitor = monitor_type(TickTime(), expire=10)
+    assert set(monitor.avg) == {*BASE, "sample_count", "loss", "q"}
+    monitor.record({"q": 3})
+    monitor.time.step()
+    assert monitor.avg["q"]() == 3.0 and monitor.avg["loss"]() == 0
+
+
+@pytest.mark.parametrize("name", ["time", "avg", "val", "range_values", "record", "freeze"])
+def test_a_property_cannot_have_the_name_of_a_part_of_the_monitor(name):
+    with pytest.raises(ValueError, match=name):
+        get_simple_monitor_type(["loss", name])

@@ -113,14 +113,6 @@ def test_save_ckpt_after_run_false_saves_nothing_after_the_run_yet_a_checkpoint_
     assert files() == ["ckpt_best.pth.tar"]
 
 
-def test_save_checkpoint_uses_the_hook_of_that_name_whatever_its_frequency():
-    form = EasyDict(name="save_ckpt_after_run", type="save_ckpt", position="after_run", ext_args={"freq": 50})
-    learner = make_learner(hook={"save_ckpt_after_run": form})
-    learner.last_iter.update(7)
-    learner.save_checkpoint()
-    assert files() == ["iteration_7.pth.tar"]
-
-
 def test_save_checkpoint_calls_a_hook_of_ones_own(monkeypatch):
     called = []
 
@@ -226,13 +218,6 @@ def test_a_file_without_counters_leaves_them_alone(tmp_path):
     assert (learner.train_iter, learner.collector_envstep) == (3, 0)
 
 
-@pytest.mark.parametrize("path", ["", None])
-def test_an_empty_path_loads_nothing(path):
-    learner = make_learner(hook={"load_ckpt_before_run": path})
-    learner.call_hook("before_run")
-    assert learner.policy.state == {"model": {"w": 1.5}}
-
-
 def test_a_missing_checkpoint_is_an_error_that_names_file_and_config_key():
     learner = make_learner(hook={"load_ckpt_before_run": "nowhere/x.pth.tar"})
     with pytest.raises(FileNotFoundError, match=r"nowhere/x.pth.tar.*load_ckpt_before_run"):
@@ -288,12 +273,6 @@ def test_an_average_is_over_the_last_eleven_values():
         learner.train([])
     tag, value, step = learner.tb_logger.written[-2][1:]
     assert (tag, value, step) == ("learner_iter/total_loss_avg", 25.0, 30)
-
-
-def test_names_the_policy_never_logged_show_as_zero():
-    learner = make_learner(FakePolicy({}, names=("never",)), hook={"log_show_after_iter": 1})
-    learner.train([])
-    assert learner.tb_logger.written[0] == ("scalar", "learner_iter/never_avg", 0.0, 0)
 
 
 @pytest.mark.differs("drops `[scalars]` entries of the log", "writes them with `add_scalars`")

@@ -51,16 +51,6 @@ def test_a_resumed_learner_adds_its_iterations_and_keeps_its_env_step():
     assert torch.load("exp/ckpt/iteration_15.pth.tar", weights_only=True)["last_step"] == 77
 
 
-def test_what_another_learner_has_trained_of_the_run_is_not_trained_again():
-    policy = FakePolicy()
-    learner = fetching(policy, train_iterations=4)
-    learner.trained_before = 3
-    learner.setup_dataloader()
-    learner.start()
-    learner.close()
-    assert len(policy.calls) == 1 and learner.learn_info["learner_done"] is True
-
-
 def test_get_data_may_be_injected():
     policy = FakePolicy()
     learner = make_learner(policy, changes={"train_iterations": 1})
@@ -104,28 +94,6 @@ def test_an_exception_saves_a_checkpoint_and_reaches_the_caller():
         learner.close()
     assert names() == ["ckpt_exception.pth.tar"]
     assert learner.learn_info["learner_done"] is False
-
-
-def test_close_ends_a_start_that_waits_for_data():
-    asked, release = threading.Event(), threading.Event()
-    learner = make_learner()
-
-    def get_data(batch_size):
-        asked.set()
-        assert release.wait(timeout=30)
-        return [{}]
-
-    learner.get_data = get_data
-    learner.setup_dataloader()
-    runner = threading.Thread(target=learner.start)
-    runner.start()
-    assert asked.wait(timeout=30)
-    close_dataloader = learner._dataloader.close
-    learner._dataloader.close = lambda: (release.set(), close_dataloader())
-    learner.close()
-    runner.join(timeout=30)
-    assert not runner.is_alive()
-    assert learner.train_iter == 0 and learner.learn_info["learner_done"] is True
 
 
 def test_stop_ends_a_start_after_the_present_iteration_with_its_after_run_hooks():

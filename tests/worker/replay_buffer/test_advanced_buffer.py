@@ -47,16 +47,6 @@ def assert_consistent(buffer: AdvancedReplayBuffer) -> None:
 # ---- push
 
 
-def test_a_missing_priority_is_the_largest_that_updates_have_set(make_advanced):
-    buffer = make_advanced(4)
-    buffer.push([{"n": 0}, {"n": 1, "priority": None}, {"n": 2, "priority": 7.0}], 0)
-    assert [item["priority"] for item in buffer._data[:3]] == [1.0, 1.0, 7.0]
-    batch = buffer.sample(1, 0)
-    buffer.update(info_of(batch, [3.0]))
-    buffer.push({"n": 3}, 0)
-    assert buffer._data[3]["priority"] == 3.0
-
-
 @pytest.mark.differs(
     "breaks importance weights by a pushed priority of 0, and stores or fails on a negative or NaN one",
     "counts 0 as 1e-5 and refuses the others",
@@ -239,14 +229,6 @@ def test_used_up_items_whose_files_are_tracked_stay_until_overwritten_but_are_no
     assert list(Path().glob("data_*")) == []
 
 
-def test_stale_items_leave_before_a_sample_even_when_it_is_refused(make_advanced):
-    buffer = make_advanced(8, max_staleness=5)
-    buffer.push([{"collect_iter": i} for i in (0, 1, 2, 3)], 0)
-    assert buffer.sample(4, 6) is None
-    assert (buffer.count(), buffer._head) == (2, 2)
-    assert [item["staleness"] for item in buffer.sample(2, 6)] == [4, 3]
-
-
 @pytest.mark.differs("hands out items beyond `max_staleness` if fresher ones lie before them", "never does")
 def test_stale_items_are_found_again_after_all_were_removed_and_new_ones_pushed(make_advanced):
     buffer = make_advanced(4, max_staleness=5)
@@ -273,17 +255,6 @@ def test_clear_keeps_push_count_ids_and_beta(make_advanced):
 
 
 # ---- update
-
-
-def test_update_sets_priorities_by_id_and_skips_items_overwritten_since(make_advanced):
-    buffer = make_advanced(8)
-    buffer.push(items(0, 8), 0)
-    info = info_of([buffer._data[slot] for slot in (1, 4, 6)], [20.0, 2.0, 3.0])
-    buffer.push(items(8, 10), 0)
-    buffer.update(info)
-    assert [buffer._data[slot]["priority"] for slot in (1, 4, 6)] == [1.0, 2.0 + 1e-5, 3.0 + 1e-5]
-    assert buffer._max_priority == 3.0
-    assert_consistent(buffer)
 
 
 @pytest.mark.parametrize(
@@ -386,16 +357,6 @@ def test_statistics_are_logged_at_the_first_and_every_nth_sample(make_advanced, 
         "beta",
     }
     assert {tag.split("/")[1] for tag, _, _ in tb.scalars} == names
-
-
-def test_statistics_are_of_the_recent_batches(make_advanced, tb):
-    monitor = {"sampled_data_attr": {"print_freq": 3, "average_range": 2}}
-    buffer = make_advanced(4, tb_logger=tb, monitor=monitor)
-    buffer.push(items(0, 1), -1)
-    for train_iter in range(4):
-        buffer.sample(1, train_iter)
-    last = {tag: value for tag, value, step in tb.scalars if step == 3}
-    assert (last["demo_iter/use_avg"], last["demo_iter/use_max"]) == (3.5, 4)
 
 
 def test_save_and_load_keep_items_and_priorities(make_advanced):

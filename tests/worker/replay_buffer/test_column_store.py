@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import pickle
 import tracemalloc
 
 import numpy as np
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from ding.data.column_store import ColumnStore
 from ding.utils.data.samples import Column, Kind, Samples, Table, rows_of
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer, create_buffer
+from ding.worker.replay_buffer import NaiveReplayBuffer, create_buffer
 from tests.fakes import FakeWriter
 
 LOGGER = logging.getLogger("ding")
@@ -186,19 +185,6 @@ def test_frames_that_observations_share_are_stored_once_and_come_back_as_they_we
     assert store.nbytes < 1.3 * 200 * frame and whole.nbytes > 4 * 200 * frame
 
 
-def test_frames_are_shared_by_a_buffer_that_is_told_to():
-    cfg = {"replay_buffer_size": 100, "share_frames": True}
-    with (
-        NaiveReplayBuffer(cfg, FakeWriter(), "exp") as buffer,
-        NaiveReplayBuffer(cfg, FakeWriter(), "exp", "other") as other,
-    ):
-        buffer.push(Samples(stacked(0, 150)), 0)
-        other.load_state_dict(unpack(pack(buffer.state_dict())))
-        for each in (buffer, other):
-            assert shown(each._data) == shown(buffer._data)
-            assert each._store.nbytes < 1.3 * 100 * 32 * 32
-
-
 @pytest.mark.parametrize("pushed", [150, 260])
 def test_a_state_of_frames_is_loaded_without_expanding_them_and_stays_as_small(pushed):
     store, other, twin = store_of(200, share_frames=True), store_of(200, share_frames=True), Twin(200)
@@ -306,18 +292,6 @@ def test_who_pushed_an_item_and_who_sampled_it_change_theirs_alone(value, ragged
         for item in buffer.sample(4, 0, replace=True):
             change(item)
         assert shown(buffer._data[:2]) == before
-
-
-def test_a_sampled_item_holds_and_pickles_to_its_own_bytes():
-    obs = np.zeros((1000, 500), np.float32)
-    columns = {"obs": Column(Kind.TENSOR, obs), "done": Column(Kind.BOOL, np.zeros(1000, np.bool_))}
-    for cls in (NaiveReplayBuffer, AdvancedReplayBuffer):
-        with cls({"replay_buffer_size": 2000}, FakeWriter(), "exp") as buffer:
-            buffer.push(Samples(Table(columns)), 0)
-            batch = buffer.sample(64, 0)
-            assert len(pickle.dumps(batch)) < 64 * (1.5 * 2000 + 8192)
-            item = buffer.sample(64, 0)[5]
-            assert item["obs"].untyped_storage().nbytes() == 2000 and len(pickle.dumps(item)) < 1.5 * 2000 + 8192
 
 
 def test_samples_that_were_drawn_stay_as_they_were_while_the_buffer_goes_on():

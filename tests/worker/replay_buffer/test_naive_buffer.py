@@ -100,16 +100,6 @@ def test_a_file_of_another_kind_is_refused(make_naive):
         make_naive(4).load_data("records")
 
 
-def test_the_global_seed_decides_what_is_drawn(make_naive):
-    drawn = []
-    for _ in range(2):
-        np.random.seed(7)
-        buffer = make_naive(32)
-        buffer.push(items(0, 32), 0)
-        drawn.append([item["n"] for item in buffer.sample(8, 0)])
-    assert drawn[0] == drawn[1]
-
-
 def data_files(start: int, stop: int) -> list[dict]:
     for i in range(start, stop):
         Path(f"data_{i}").write_text("x")

@@ -37,24 +37,6 @@ def make(request, make_naive, make_advanced) -> Iterator[Callable[..., tuple[Any
     yield make
 
 
-every_buffer = pytest.mark.parametrize("make", ["naive", "advanced", "deque"], indirect=True)
-
-
-@every_buffer
-def test_items_that_are_overwritten_are_told_oldest_first(make):
-    buffer, dropped = make(4)
-    buffer.push(items(0, 3), 0)
-    assert dropped == []
-    buffer.push(items(3, 6), 0)
-    assert dropped == [0, 1]
-    for item in items(6, 9):
-        buffer.push(item, 0)
-    assert dropped == [0, 1, 2, 3, 4]
-    buffer.save_data("data")
-    buffer.load_data("data")
-    assert dropped == list(range(9))
-
-
 @pytest.mark.parametrize("make", ["advanced", "deque"], indirect=True)
 def test_items_that_are_used_up_are_told(make):
     buffer, dropped = make(4, max_use=2)

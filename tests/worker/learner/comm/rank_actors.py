@@ -92,18 +92,6 @@ def fail_in_one(how):
         return [str(e), monotonic() - begin]
 
 
-def wait_for_nobody(timeout_s):
-    """Rank 1 does not come; what rank 0 gets, and after how long."""
-    rank, world_size = place()
-    if rank == 1:
-        return None
-    begin = monotonic()
-    try:
-        RankGroup(open_store(HOST, world_size, timeout_s), rank, world_size, HOST, timeout_s)
-    except Exception as e:
-        return [type(e).__name__, monotonic() - begin]
-
-
 def meet_again():
     """Two groups, one after the other."""
     seen = []

@@ -1,8 +1,5 @@
 """What every comm learner has."""
 
-import threading
-
-import pytest
 from easydict import EasyDict
 
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
@@ -44,14 +41,3 @@ def test_a_class_of_ones_own_is_built_by_its_type_and_makes_learners_that_call_i
     assert (comm.policies, comm.infos) == ([2], [0, 1])
     assert POLICIES[0].batches == [[{"obs": 1}, {"obs": 1}], [{"obs": 2}, {"obs": 2}]]
     assert (learner.rank, learner.world_size, learner.exp_name) == (0, 1, "exp")
-
-
-def test_a_learner_that_cannot_be_equipped_is_closed(monkeypatch):
-    comm = Own(EasyDict())
-    monkeypatch.setattr(
-        Own, "_connect", lambda self, learner: (learner.setup_dataloader, setattr(self, "made", learner))
-    )
-    with pytest.raises(AttributeError, match="get_data"):
-        comm._create_learner(task_info())
-    assert comm.made._end_flag is True
-    assert [thread.name for thread in threading.enumerate() if thread.name == "dataloader"] == []

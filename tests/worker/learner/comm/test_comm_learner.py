@@ -57,15 +57,6 @@ def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
     assert threads("learner_start", "dataloader") == []
 
 
-def test_samples_come_with_their_metadata(site):
-    _, driver = site.pair()
-    driver.start()
-    batch = site.batch(1, 2)
-    driver.learn(batch)
-    driver.infos(1)
-    assert POLICIES[0].batches == [[{"obs": torch.tensor(i + 1.0), **row} for i, row in enumerate(batch)]]
-
-
 @pytest.mark.differs(
     "makes a learner wait while its next batch is sampled, sent and loaded",
     "loads the next ones while it trains, up to `prefetch_batches` (64)",
@@ -216,26 +207,6 @@ def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     assert infos[-1]["learner_done"] and infos[-1]["unwritten_weights"] == 1
 
 
-def test_the_first_weights_of_a_task_must_be_written(site, monkeypatch):
-    monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
-    _, driver = site.pair()
-    with monkeypatch.context() as patch:
-        patch.setattr(type(site.policies), "write", full)
-        driver.start()
-        assert driver.coming_failure()["exception"] == "StorageError"
-
-
-def test_weights_that_were_put_off_are_written_when_no_batch_comes(site, monkeypatch):
-    written = recording(site, monkeypatch)
-    _, driver = site.pair(send_policy_interval_s=0.05)
-    driver.start()
-    driver.learn(site.batch(1, 2), site.batch(3, 4), site.batch(5, 6))
-    driver.infos(3)
-    while weights(site) != (3.0, 3) and weights(site) != (3.0, 2):
-        driver.ask()
-    assert len(written) <= 4
-
-
 @pytest.mark.parametrize("kind", ["flask_fs"])
 def test_the_file_of_the_weights_is_read_without_running_code(site):
     _, driver = site.pair()
@@ -320,19 +291,6 @@ def test_a_task_cannot_have_a_worker_trust_a_pickle(site):
 # The end.
 
 
-def test_a_learner_that_was_left_to_itself_writes_no_more_weights(site):
-    GATES["gate"] = Gate()
-    _, driver = site.pair(close_timeout_s=0.2, send_policy_interval_s=0)
-    driver.start("one", policy={"wait_at": 0, "gate": "gate"})
-    driver.learn(site.batch(1, 2))
-    assert GATES["gate"].reached.wait(DEADLINE_S)
-    driver.failure(driver.close)
-    old = next(thread for thread in threading.enumerate() if thread.name == "learner_start")
-    GATES["gate"].open()
-    old.join(DEADLINE_S)
-    assert POLICIES[0].seen() == [[1, 2]] and site.policies.read("policy_one").state["iter"] == 0
-
-
 # Called directly.
 
 
@@ -399,3 +357,90 @@ def test_a_learner_trains_what_it_was_given_before_it_ends_if_it_is_told_to(site
     report = driver.run("learner_close_task", drain=True)
     assert POLICIES[0].seen() == [[n, n] for n in range(6)]
     assert report["infos"][-1]["learner_step"] == 6 and report["infos"][-1]["learner_done"] is True
+
+
+# Learner tasks some of whose samples cannot be read, over both kinds of transport.
+
+
+@pytest.fixture
+def gone():
+    """The metadata of a batch whose file is not there."""
+    return [entry("env_gone_1", 0), entry("env_gone_1", 1)]
+
+
+def drive(driver, *batches, count):
+    """Give the batches one after the other; the infos that come by the time there are `count`, and the batches done."""
+    for batch in batches:
+        driver.learn(batch)
+    return driver.infos(count)
+
+
+def losses(info):
+    return info.get("bad_files"), info.get("dropped_batches")
+
+
+@pytest.mark.differs(
+    "retries forever to read a file of samples that is missing or damaged, so that the learner stands still",
+    "skips and counts its samples (`bad_files`), and fails after `max_bad_batches` (100) in a row",
+)
+def test_a_batch_that_cannot_be_read_is_dropped_and_the_training_goes_on(site, gone):
+    _, driver = site.pair(read_timeout_s=0.01)
+    driver.start(policy={"with_priority": True})
+    infos, done = drive(driver, site.batch(1, 2), gone, site.batch(5, 6), count=2)
+    while done < 2:  # the dropped one is as done as the others, and its chunks may go
+        done += driver.ask()["batches_done"]
+    assert POLICIES[0].seen() == [[1, 2], [5, 6]]
+    assert [info["learner_step"] for info in infos] == [0, 1]
+    assert losses(infos[1]) == (1, 1)  # the loader may be ahead of the first
+    assert [info["priority_info"]["replay_unique_id"][0] for info in infos] == ["env_uid_1_0", "env_uid_2_0"]
+    driver.learn(site.batch(7, 8))
+    while done < 3:
+        done += driver.ask()["batches_done"]
+    assert losses(driver.close()["infos"][-1]) == (1, 1)
+
+
+def test_the_readable_samples_of_bad_batches_are_trained_together_and_their_priorities_told(site):
+    _, driver = site.pair(read_timeout_s=0.0)
+    driver.start(policy={"with_priority": True})
+    (one, _), (two, _) = site.batch(1, 1), site.batch(2, 2)
+    infos, _ = drive(driver, [one, entry("env_gone_1", 0)], [entry("env_gone_2", 0), two], count=1)
+    assert POLICIES[0].seen() == [[1, 2]]
+    assert infos[0]["priority_info"]["replay_unique_id"] == ["env_uid_1_0", "env_uid_2_0"]
+    assert losses(infos[0]) == (2, 1)
+
+
+def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
+    _, driver = site.pair(read_timeout_s=0.0, max_bad_batches=3)
+    driver.start()
+    drive(driver, gone, gone, site.batch(1, 2), count=1)  # in between there was something
+    driver.learn(gone, gone)
+    assert driver.ask()["batch_num"] > 0
+    driver.learn([entry("env_gone_2", 0)] * 2)
+    failure = driver.coming_failure()
+    assert failure["exception"] == "FileNotFoundError"
+    reason = "no sample of 3 consecutive batches could be read (max_bad_batches); last error: "
+    assert failure["message"].startswith(reason)
+    assert "the samples 'env_gone_2' could not be read within 0 s" in failure["message"]
+
+
+def test_a_coordinator_that_gives_one_batch_at_a_time_hears_of_a_dropped_one(site, gone):
+    _, driver = site.pair(read_timeout_s=0.0)
+    driver.start(policy={"with_priority": True})
+    replies = []
+    for batch in (site.batch(1, 2), gone, site.batch(3, 4)):
+        driver.run("learner_get_data_task")
+        replies.append(driver.run("learner_learn_task", data=batch)["info"])
+    assert [len(info["priority_info"]) for info in replies] == [3, 0, 3]
+    assert [losses(info) for info in replies] == [(None, None), (1, 1), (1, 1)]
+    assert [info["learner_done"] for info in replies] == [False] * 3
+
+
+def test_learners_that_train_together_do_not_pass_over_a_sample(site, monkeypatch):
+    monkeypatch.setattr(base_comm_learner, "dist_init", lambda: (0, 2))
+    monkeypatch.setattr(base_comm_learner, "dist_finalize", lambda: None)
+    _, driver = site.pair(read_timeout_s=0.0, multi_gpu=True)
+    driver.start(learner={"hook": {"log_reduce_after_iter": False}})
+    driver.learn([*site.batch(1), entry("env_gone_1", 0)])
+    failure = driver.coming_failure()
+    assert failure["exception"] == "FileNotFoundError"
+    assert failure["message"].startswith("learners that train together cannot skip a sample")

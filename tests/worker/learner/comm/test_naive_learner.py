@@ -48,5 +48,5 @@ def test_it_needs_data(run, data, text):
 
 
 def test_it_fails_other_tasks(run):
-    with pytest.raises(TaskFailed, match="task name error"):
+    with pytest.raises(TaskFailed):
         run("collector_start_task")

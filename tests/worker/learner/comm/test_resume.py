@@ -11,12 +11,12 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding.policy import DQNPolicy, PPOPolicy
+from ding.policy import DQNPolicy
 from ding.worker.learner.comm import resume as resume_module
 from ding.worker.learner.comm.resume import ResumeSaver, newest_first, resume
 from ding.worker.transport.chunk import encode_chunk
 from tests.worker.learner.comm.test_dqn_learner import BATCH, policy_cfg, transitions
-from tests.worker.learner.comm.workers import POLICIES, entry
+from tests.worker.learner.comm.workers import entry
 from tests.worker.learner.fakes import FakePolicy, make_learner
 
 CKPT = pathlib.Path("exp/ckpt")
@@ -66,11 +66,6 @@ def weights(weight, iteration, **changes):
 
 
 # What a task goes on from.
-
-
-def test_with_nothing_to_go_on_from_a_task_begins_anew(learner):
-    resume(learner, None)
-    assert learner.policy.state == model(0.0) and counters(learner) == (0, 0, 0)
 
 
 def test_a_checkpoint_gives_the_state_and_the_counters(learner):
@@ -127,9 +122,6 @@ def test_the_checkpoints_of_another_task_are_not_gone_on_from(learner):
     assert counters(learner)[0] == 4
 
 
-WHOLE = "whole.pth.tar"
-
-
 @pytest.mark.parametrize("cut", [0, 1, 0.3, 0.7, -1])
 def test_a_truncated_checkpoint_is_passed_over_with_a_line_in_the_log(learner, cut, caplog):
     write("iteration_4.pth.tar", ckpt(4.0, 4), age=1)
@@ -157,12 +149,6 @@ def test_what_a_task_begins_with_is_loaded_first_and_does_not_count_as_trained()
     learner.start()
     learner.close()
     assert learner.train_iter == 110 and len(policy.calls) == 6
-
-
-def test_batches_that_make_several_iterations_each_are_counted(learner):
-    write("resume_p.pth.tar", ckpt(1.0, 12, batches=4))
-    resume(learner, weights(2.0, 18))
-    assert counters(learner) == (18, 9, 6)
 
 
 # What is saved meanwhile.
@@ -213,14 +199,6 @@ def test_parameters_that_a_nan_has_ruined_end_the_training_and_are_not_saved(lea
     with pytest.raises(FloatingPointError, match="the parameters hold NaN"):
         saver.between_batches()
     assert checkpoints() == []
-
-
-@pytest.mark.parametrize(("age", "left"), [(1, ["new.pth.tar"]), (-1, ["new.pth.tar", "resume_policy.pth.tar"])])
-def test_a_checkpoint_as_new_makes_the_one_for_resuming_superfluous(learner, age, left):
-    write("resume_policy.pth.tar", ckpt(1.0, 1), age=age)
-    write("new.pth.tar", ckpt(2.0, 2))
-    ResumeSaver(learner, "policy", 30).tidy()
-    assert checkpoints() == left
 
 
 # Two lives of a task.
@@ -296,19 +274,6 @@ def test_a_second_life_trains_on_as_if_there_had_been_only_one(site, monkeypatch
     assert checkpoints() == ["iteration_5.pth.tar"]
 
 
-def test_a_task_that_had_trained_all_says_that_it_is_done(site, monkeypatch):
-    _, first, begin = lives(site, monkeypatch, {}, train_iterations=9, hook={})
-    begin(first)
-    first.learn(*(site.batch(n, n) for n in range(5)))
-    while saved_iteration() != 5:
-        first.ask()
-    _, second = site.pair()
-    second.start(policy={}, learner={"train_iterations": 5}, resume=True)
-    infos, _ = second.infos(1)
-    assert infos == [{"learner_step": 5, "priority_info": {}, "learner_done": True}]
-    assert POLICIES[1].batches == []
-
-
 def test_a_task_whose_connection_was_lost_goes_on_in_the_same_worker(site):
     worker, driver = site.pair()
     driver.start(learner={"train_iterations": 6})
@@ -322,23 +287,3 @@ def test_a_task_whose_connection_was_lost_goes_on_in_the_same_worker(site):
     assert driver.ask()["cur_learner_iter"] == 2
     driver.close()
     assert site.policies.read("policy_task").state == {"model": {"seen": torch.tensor(2.0)}, "iter": 2}
-
-
-def test_the_scale_of_the_values_reaches_those_who_collect_and_comes_back():
-    def make(field):
-        cfg = PPOPolicy.default_config()
-        cfg.model = {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [8]}
-        cfg.action_space, cfg.learn.value_norm = "discrete", True
-        return getattr(PPOPolicy(cfg, enable_field=[field]), f"{field}_mode")
-
-    trained, learner = make("learn"), make_learner(make("learn"))
-    state = trained.state_dict()
-    norm = {key: value + 3 for key, value in state["value_norm"].items()}
-    learner.ckpt_extra = {"task_id": "task", "batches": 0, "iterations": 0}
-    sent = {"model": state["model"], "iter": 2, "value_norm": norm}
-    resume(learner, sent)
-    assert learner.policy.state_dict()["value_norm"] == norm
-    collector = make("collect")
-    collector.load_state_dict(sent)
-    assert collector.state_dict()["value_norm"] == norm
-    learner.close()

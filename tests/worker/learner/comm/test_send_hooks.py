@@ -34,13 +34,6 @@ def after_iter(**ext_args):
     return SendPolicyHook("send_policy", 100, position="after_iter", ext_args=ext_args)
 
 
-def test_weights_are_sent_with_the_number_of_the_iteration(learner):
-    learner.register_hook(SendPolicyHook("send_policy", 100, position="after_iter"))
-    for _ in range(2):
-        learner.train([{}, {}])
-    assert learner.sent == [{"model": {"w": 1.5}, "iter": 0}, {"model": {"w": 1.5}, "iter": 1}]
-
-
 def test_statistics_of_the_collectors_are_sent_along(learner):
     learner.ckpt_extra = {"task_id": "t", "normalization": {"obs": {"size": 3.0}}}
     learner.register_hook(after_iter())
@@ -63,13 +56,6 @@ def test_weights_with_nan_are_an_error_and_not_sent(learner, part):
     with pytest.raises(FloatingPointError, match=rf"hold NaN at train_iter 0 .the first is {part}.w."):
         learner.train([{}, {}])
     assert learner.sent == []
-
-
-def test_weights_are_sent_in_every_nth_iteration(learner):
-    learner.register_hook(after_iter(send_policy_freq=3))
-    for _ in range(7):
-        learner.train([{}, {}])
-    assert sent(learner) == [0, 3, 6]
 
 
 def test_what_comes_too_soon_is_put_off_to_the_next_iteration_after_the_interval(learner, clock):
@@ -106,22 +92,6 @@ def test_only_the_first_rank_sends_weights():
         assert not hook.is_due
     finally:
         learner.close()
-
-
-def test_infos_are_sent_at_each_call(learner):
-    learner.register_hook(SendLearnInfoHook("send_learn_info", 100, position="after_iter", ext_args={"freq": 2}))
-    for _ in range(3):
-        learner.train([{}, {}])
-    assert [info["learner_step"] for info in learner.told] == [0, 1, 2]
-
-
-def test_every_nth_info_is_in_the_debug_log(learner):
-    lines = []
-    learner.debug = lines.append
-    learner.register_hook(SendLearnInfoHook("send_learn_info", 100, position="after_iter", ext_args={"freq": 2}))
-    for _ in range(3):
-        learner.train([{}, {}])
-    assert lines == ["learner sent its info of iteration 0", "learner sent its info of iteration 2"]
 
 
 @pytest.mark.parametrize(
