@@ -16,14 +16,14 @@ import torch
 from ding import train
 from ding.entry import Training
 from ding.utils.pytorch_ddp_dist_helper import DDPContext
-from tests.benchmarks.learning import names
+from tests.benchmarks.learning_tasks import TASKS
 from tests.policy.learning import model_of
 from tests.policy.test_contract import act, batch, learn, make, observations, rows
 from tests.same_state import through_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.gpu
-each_policy = pytest.mark.parametrize("name", names())
+each_policy = pytest.mark.parametrize("name", TASKS)
 # Losses that draw random numbers, which are others on another device.
 _DRAWING = ("rainbow", "iqn", "fqf", "td3", "sac", "discrete_sac", "cql", "td3_bc", "sqn")
 _RUNS = {
