@@ -214,15 +214,10 @@ def test_a_reset_that_takes_too_long_is_tried_again(deed, tmp_path, caplog):
     assert "reset_timeout = 0.6 s" in caplog.text
 
 
-def test_the_connect_timeout_counts_for_a_reset(caplog):
-    manager = sync({"deeds": {("reset", 0): Wait()}}, connect_timeout=1)
-    with pytest.raises(RuntimeError, match="env 0: reset .*connect_timeout"):
-        manager.launch()
-
-
-def test_the_connect_timeout_counts_for_the_making_of_an_env():
-    manager = sync({"deeds": {("make", 0): Wait()}}, connect_timeout=1)
-    with pytest.raises(TimeoutError, match="env 0: make .*connect_timeout"):
+@pytest.mark.parametrize(("method", "error"), [("reset", RuntimeError), ("make", TimeoutError)])
+def test_the_connect_timeout_counts_for_a_reset_and_the_making_of_an_env(method, error):
+    manager = sync({"deeds": {(method, 0): Wait()}}, connect_timeout=1)
+    with pytest.raises(error, match=f"env 0: {method} .*connect_timeout"):
         manager.launch()
 
 
