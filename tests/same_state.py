@@ -45,6 +45,11 @@ def differences(one: Any, other: Any, skip: Collection[str] = ()) -> list[str]:
     return list(_differences(one, other, "", skip, set()))
 
 
+def assert_same(one: Any, other: Any) -> None:
+    """The two differ in nothing, types and bits included."""
+    assert differences(one, other) == []
+
+
 def _differences(one: Any, other: Any, path: str, skip: Collection[str], seen: set[int]) -> Iterator[str]:
     if type(one) is not type(other):
         yield f"{path}: {type(one).__name__} and {type(other).__name__}"

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import statistics
 import sys
-import tempfile
-import time
 import tracemalloc
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +24,7 @@ from ding.utils.data.collate_fn import collate_columns, default_collate
 from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.worker import BaseLearner
 from ding.worker.replay_buffer import AdvancedReplayBuffer, DequeBufferWrapper, IBuffer, NaiveReplayBuffer
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report, in_new_process, medians, milliseconds, run
 
 BATCH, BLOCKS, BLOCK, LIST, ENVS = 256, 60, 20, 64, 8
 KEYS = ("obs", "next_obs", "action", "reward", "done", "IS")
@@ -178,44 +174,37 @@ def sb3_round(capacity: int) -> Round:
 
 
 def medians_us(rounds: dict[str, Round]) -> dict[str, float]:
-    """Median microseconds of each; blocks of them take turns."""
-    times: dict[str, list[float]] = {name: [] for name in rounds}
+    """Median microseconds of each, in blocks of rounds that take turns."""
+
+    def block_us(one_round: Round) -> float:
+        for _ in range(2):  # the caches are the peer's before
+            one_round()
+        return 1e3 * milliseconds(one_round, BLOCK)
+
     gc.collect()
-    for _ in range(BLOCKS):
-        for name, one_round in rounds.items():
-            for i in range(BLOCK + 2):
-                begin = time.perf_counter()
-                one_round()
-                if i >= 2:  # the caches are the peer's before
-                    times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(values) * 1e6 for name, values in times.items()}
+    return medians({name: partial(block_us, one_round) for name, one_round in rounds.items()}, BLOCKS)
 
 
 def against(
     report: Report, what: str, ours: Round, peers: dict[str, Callable[[], Round]], at_most: float = 1.0
-) -> float:
-    """A line with the ratio to the faster of the peers that are installed; returns our microseconds."""
+) -> None:
+    """A line with the ratio to the faster of the peers that are installed."""
     rounds = {"ours": ours}
     for name, make in peers.items():
         try:
             rounds[name] = make()
         except ImportError:
             continue
-    medians = medians_us(rounds)
-    mine = medians.pop("ours")
-    fastest = min(medians, key=medians.__getitem__, default=" or ".join(peers))
-    report.line(what, "us", mine, fastest, medians.get(fastest), at_most=at_most)
-    return mine
+    found = medians_us(rounds)
+    mine = found.pop("ours")
+    fastest = min(found, key=found.__getitem__, default=" or ".join(peers))
+    report.line(what, "us", mine, fastest, found.get(fastest), at_most=at_most)
 
 
 def push_us(buffer: IBuffer, items: list[Any], count: int = 400) -> float:
     """Median microseconds an item."""
-    times = []
-    for _ in range(count):
-        begin = time.perf_counter()
-        buffer.push(items, 0)
-        times.append((time.perf_counter() - begin) / len(items))
-    return statistics.median(times) * 1e6
+    times = [milliseconds(partial(buffer.push, items, 0), 1) for _ in range(count)]
+    return statistics.median(times) / len(items) * 1e3
 
 
 def resident_bytes() -> int:
@@ -236,8 +225,8 @@ def measure_prioritized(report: Report) -> None:
     against(report, f"{what} 100000", advanced_round(small, rng), peers)
     trained = f"prioritized sample {BATCH} -> learner.train without maths -> update {BATCH}, capacity 100000"
     against(report, trained, learner_round(small), peers, at_most=1.2)
-    medians = medians_us({"small": advanced_round(small, rng), "large": advanced_round(large, rng)})
-    report.line(f"{what} 1000000", "us", medians["large"], "at 100000", medians["small"], at_most=1.7)
+    found = medians_us({"small": advanced_round(small, rng), "large": advanced_round(large, rng)})
+    report.line(f"{what} 1000000", "us", found["large"], "at 100000", found["small"], at_most=1.7)
     listed = medians_us({"list": advanced_list_round(small, rng)})["list"]
     report.line(f"{what} 100000, as a list of dicts", "us", listed, "allowed", 2000.0, at_most=1.0)
     for buffer in (small, large):
@@ -255,19 +244,10 @@ def measure_uniform(report: Report) -> None:
     against(report, f"uniform sample {BATCH} of 1000000 -> tensors", ours, peers)
     buffer.close()
     deque = filled(DequeBufferWrapper, 100_000)
-    medians = medians_us({"dicts": lambda: default_collate(deque.sample(BATCH, 0))})
+    found = medians_us({"dicts": lambda: default_collate(deque.sample(BATCH, 0))})
     what = f"deque: uniform sample {BATCH} of 100000 -> tensors"
-    report.line(what, "us", medians["dicts"], "allowed", 1000.0, at_most=1.0)
+    report.line(what, "us", found["dicts"], "allowed", 1000.0, at_most=1.0)
     deque.close()
-
-
-def in_new_process(function: Callable[..., float], *args: Any, **kwargs: Any) -> float:
-    """Return what `function` returns in a process of its own.
-
-    Memory that another call has given back could hide what a buffer takes.
-    """
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        return process.submit(function, *args, **kwargs).result()
 
 
 def measure_bytes(report: Report) -> None:
@@ -338,19 +318,12 @@ def measure_pushes(report: Report) -> None:
         buffer.close()
 
 
-def main() -> int:
-    torch.set_num_threads(1)
-    logging.getLogger("ding").setLevel(logging.ERROR)
-    report = Report()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        measure_bytes(report)
-        measure_prioritized(report)
-        measure_uniform(report)
-        measure_pushes(report)
-        os.chdir("/")
-    return report.exit_status()
+def measure(report: Report) -> None:
+    measure_bytes(report)
+    measure_prioritized(report)
+    measure_uniform(report)
+    measure_pushes(report)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure))

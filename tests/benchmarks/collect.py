@@ -6,9 +6,8 @@ replay buffer; nobody trains. `python -m tests.benchmarks.collect`
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
-import tempfile
 from functools import partial
 from typing import Any
 
@@ -21,8 +20,7 @@ from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.model import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.worker import NaiveReplayBuffer, SampleSerialCollector
-from tests.benchmarks.report import Report
-from tests.benchmarks.turns import Work, rates
+from tests.benchmarks.harness import Report, Work, rates, run
 
 LENGTH, EPS, WIDTHS = 8, 0.1, [128, 128, 64]  # LENGTH: the steps of each env in a collect
 
@@ -62,12 +60,10 @@ def cartpoles(env_num: int) -> SampleSerialCollector:
     return dqn_collector(envs, q_network(4, 2, WIDTHS))
 
 
-def peer_work(env_num: int) -> Work | None:
-    try:
-        from stable_baselines3 import DQN as PeerDQN
-        from stable_baselines3.common.env_util import make_vec_env
-    except ImportError:
-        return None
+def peer_work(env_num: int) -> Work:
+    from stable_baselines3 import DQN as PeerDQN
+    from stable_baselines3.common.env_util import make_vec_env
+
     model = PeerDQN(
         "MlpPolicy",
         make_vec_env("CartPole-v1", n_envs=env_num, seed=0),
@@ -90,20 +86,18 @@ def peer_work(env_num: int) -> Work | None:
     return work
 
 
-def main() -> int:
-    torch.set_num_threads(1)
+def measure(report: Report) -> None:
     torch.manual_seed(0)
-    os.chdir(tempfile.mkdtemp())
-    report = Report()
     for env_num, goal in ((8, 1.4), (64, 1.2)):
         storing = our_work(cartpoles(env_num), env_num, NaiveReplayBuffer(NaiveReplayBuffer.default_config()))
-        bare = our_work(cartpoles(env_num), env_num, None)
-        found = rates({"collect": bare, "collect and push": storing, "sb3": peer_work(env_num)})
+        works = {"collect": our_work(cartpoles(env_num), env_num, None), "collect and push": storing}
+        with contextlib.suppress(ImportError):
+            works["sb3"] = peer_work(env_num)
+        found = rates(works)
         for name in ("collect", "collect and push"):
             what = f"{name}, {env_num} CartPoles, n_sample {LENGTH * env_num}"
-            report.line(what, "env steps/s", found[name], "stable-baselines3", found["sb3"], at_least=goal)
-    return report.exit_status()
+            report.line(what, "env steps/s", found[name], "stable-baselines3", found.get("sb3"), at_least=goal)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure))

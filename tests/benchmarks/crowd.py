@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ding.worker.transport.transport import Transport, get_transport
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report
 from tests.benchmarks.scale import BATCH, DEADLINE_S, clients_of, raise_descriptor_limit
 
 PERIOD_S = 5.0  # between two reports of a collector

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from ding.entry import collect_demo_data, serial_pipeline
-from tests.benchmarks.learning import task_of
+from tests.benchmarks.learning_tasks import TASKS
 
 
 def train_expert(name: str, seed: int) -> tuple[Any, Any, str]:
     """Train the policy of the task `name` in the folder `expert`; returns its configs and its best checkpoint."""
-    task = task_of(name)
-    main, create = EasyDict(copy.deepcopy(task.main_config)), EasyDict(copy.deepcopy(task.create_config))
+    main, create = TASKS[name].configs()
     main.exp_name = "expert"
-    serial_pipeline((main, create), seed=seed, max_env_step=task.budget)
+    serial_pipeline((main, create), seed=seed, max_env_step=TASKS[name].budget)
     return main, create, "expert/ckpt/ckpt_best.pth.tar"
 
 
@@ -32,8 +29,7 @@ def cartpole_steps(name: str, seed: int, number: int) -> str:
 
 def pendulum_steps(seed: int, number: int) -> str:
     """Save `number` steps, of which a fifth are of an untrained policy, the others of a good SAC; returns the path."""
-    task = task_of("sac")
-    main, create = EasyDict(copy.deepcopy(task.main_config)), EasyDict(copy.deepcopy(task.create_config))
+    main, create = TASKS["sac"].configs()
     main.exp_name, main.env.stop_value = "expert", -140
     main.policy.learn.update_per_collect = 5
     serial_pipeline((main, create), seed=seed, max_env_step=15_000)

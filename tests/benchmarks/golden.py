@@ -9,9 +9,7 @@ Hashes of different machines or torch builds cannot be compared.
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import importlib
 import json
 import os
 import sys
@@ -32,6 +30,7 @@ from ding.policy import DQNPolicy
 from ding.utils import set_pkg_seed
 from ding.worker import BattleEpisodeSerialCollector, BattleSampleSerialCollector, EpisodeSerialCollector
 from ding.worker.replay_buffer.base_buffer import ColumnBuffer
+from tests.benchmarks.learning_tasks import TASKS as LEARNING
 from tests.worker.collector.battles import BattleManager, Player
 
 ITERATIONS, SEED = 40, 1
@@ -94,11 +93,10 @@ def closed_buffers() -> Iterator[list[str]]:
 
 def task_run(name: str, manager: str) -> dict[str, Any]:
     """Train a task of `learning_tasks` for a few iterations."""
-    task = importlib.import_module(f"tests.benchmarks.learning_tasks.{name}")
-    main_config, create_config = copy.deepcopy(task.main_config), copy.deepcopy(task.create_config)
+    main_config, create_config = LEARNING[name].configs()
     main_config["exp_name"], main_config["env"]["stop_value"] = "golden", 1e9
     create_config["env_manager"] = {"type": manager}
-    pipeline = getattr(entry, getattr(task, "pipeline", "serial_pipeline"))
+    pipeline = getattr(entry, LEARNING[name].pipeline)
     with closed_buffers() as buffers:
         policy = pipeline((main_config, create_config), seed=SEED, max_train_iter=ITERATIONS)
     evaluations = [json.loads(line) for line in Path("golden/eval.jsonl").read_text().splitlines()]
@@ -144,11 +142,10 @@ def offline_run() -> dict[str, Any]:
     done = np.arange(steps) % 32 == 31
     arrays = {"obs": obs, "next_obs": np.roll(obs, -1, 0), "action": draw.integers(0, 2, steps), "done": done}
     np.savez("steps.npz", reward=draw.standard_normal(steps).astype(np.float32), **arrays)
-    task = importlib.import_module("tests.benchmarks.learning_tasks.discrete_cql")
-    main_config = copy.deepcopy(task.main_config)
+    main_config, create_config = LEARNING["discrete_cql"].configs()
     main_config["exp_name"], main_config["policy"]["collect"]["data_path"] = "golden", "steps.npz"
     main_config["policy"]["learn"]["train_epoch"] = 4
-    policy, _ = entry.serial_pipeline_offline((main_config, copy.deepcopy(task.create_config)), SEED)
+    policy, _ = entry.serial_pipeline_offline((main_config, create_config), SEED)
     return {"weights": digest(policy._model.state_dict())}
 
 

@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
+from functools import partial
 
-from tests.benchmarks.report import Report
-
-ROUNDS = 7
-GOAL_S = 0.3
+from tests.benchmarks.harness import Report, medians, run
 
 
 def seconds(statement: str) -> float:
@@ -21,18 +18,12 @@ def seconds(statement: str) -> float:
     return float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 
 
-def main() -> int:
-    seconds("import torch, ding.worker")
-    alone, both = [], []
-    for _ in range(ROUNDS):
-        alone.append(seconds("import torch"))
-        both.append(seconds("import torch, ding.worker"))
-    extra = statistics.median(b - a for a, b in zip(alone, both, strict=True))
-    print(f"import torch {statistics.median(alone):.2f} s, import torch, ding.worker {statistics.median(both):.2f} s")
-    report = Report()
-    report.line("import ding.worker over import torch", "s", extra, "allowed", GOAL_S, at_most=1.0)
-    return report.exit_status()
+def measure(report: Report) -> None:
+    names = ("torch", "torch, ding.worker")
+    alone, both = medians({name: partial(seconds, f"import {name}") for name in names}, 7, warm_ups=1).values()
+    print(f"import torch {alone:.2f} s, import torch, ding.worker {both:.2f} s")
+    report.line("import ding.worker over import torch", "s", both - alone, "allowed", 0.3, at_most=1.0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure))

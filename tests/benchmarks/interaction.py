@@ -24,7 +24,7 @@ import tornado.netutil
 import tornado.web
 
 from ding.interaction import Master, Slave
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report, milliseconds
 
 SLAVES, TASKS, ROUNDS = 2, 200, 9
 TASK = {"name": "add", "a": 2, "b": 3}
@@ -71,16 +71,9 @@ def in_process(serve: Callable[[Connection], None]) -> tuple[Connection, int]:
     return ours, int(ours.recv())
 
 
-def milliseconds(call: Callable[[], Any], times: int = TASKS) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - start) / times * 1e3
-
-
 def side_by_side(calls: list[Callable[[], Any]]) -> float:
     """Milliseconds of a call, when each of `calls` runs in a thread of its own."""
-    threads = [threading.Thread(target=milliseconds, args=(call,)) for call in calls]
+    threads = [threading.Thread(target=milliseconds, args=(call, TASKS)) for call in calls]
     start = time.perf_counter()
     for thread in threads:
         thread.start()
@@ -108,9 +101,9 @@ def measure(
     figures: dict[str, list[float]], slave: Connection, tasks: list[Callable[[], Any]], request: Callable[[], Any]
 ) -> None:
     before_s = cpu_s(slave)
-    figures["task"].append(milliseconds(tasks[0]))
+    figures["task"].append(milliseconds(tasks[0], TASKS))
     figures["cpu"].append((cpu_s(slave) - before_s) / TASKS * 1e3)
-    figures["echoes"].append(2 * milliseconds(request))
+    figures["echoes"].append(2 * milliseconds(request, TASKS))
     figures["side by side"].append(side_by_side(tasks))
     started, closed = start_and_close()
     figures["start"].append(started)

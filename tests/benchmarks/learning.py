@@ -11,10 +11,7 @@ when every seed has reached its stop value within the budget.
 from __future__ import annotations
 
 import argparse
-import copy
-import importlib
 import json
-import pkgutil
 import sys
 import time
 from collections.abc import Iterator
@@ -22,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import learning_report, learning_scale, learning_tasks, original_configs
+from tests.benchmarks import learning_report, learning_scale, original_configs
+from tests.benchmarks.learning_tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "learning"
@@ -35,34 +33,21 @@ FAMILIES = {
 }
 
 
-def names() -> list[str]:
-    """The policies that have a task, in the order of the families."""
-    there = {module.name for module in pkgutil.iter_modules(learning_tasks.__path__)}
-    ordered = [name for family in FAMILIES.values() for name in family if name in there]
-    return ordered + sorted(there.difference(ordered))
-
-
-def task_of(name: str) -> Any:
-    """The module of a policy's task."""
-    return importlib.import_module(f"{learning_tasks.__name__}.{name}")
-
-
 def run_here(name: str, seed: int) -> dict[str, Any]:
     """Train in this process, in the current folder."""
     import torch
-    from easydict import EasyDict
 
     import ding.entry
 
     torch.set_num_threads(1)
-    task = task_of(name)
-    main_config, create_config = EasyDict(copy.deepcopy(task.main_config)), EasyDict(copy.deepcopy(task.create_config))
+    task = TASKS[name]
+    main_config, create_config = task.configs()
     main_config.exp_name = f"{name}_seed{seed}"
     start = time.perf_counter()
-    if hasattr(task, "train"):
+    if task.train is not None:
         task.train(main_config, create_config, seed)
     else:
-        pipeline = getattr(ding.entry, getattr(task, "pipeline", "serial_pipeline"))
+        pipeline = getattr(ding.entry, task.pipeline)
         pipeline((main_config, create_config), seed=seed, max_env_step=task.budget)
     seconds = time.perf_counter() - start
     lines = [json.loads(line) for line in Path(main_config.exp_name, "eval.jsonl").read_text().splitlines()]
@@ -105,7 +90,7 @@ def summary(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "solved": sum(result["solved"] for result in results),
         "median_env_steps": steps[len(steps) // 2],
         "most_env_steps": steps[-1],
-        "budget": task_of(name).budget,
+        "budget": TASKS[name].budget,
         "median_seconds": sorted(result["seconds"] for result in results)[len(results) // 2],
         "final_return_iqm": round(interquartile_mean([result["final_return"] for result in results]), 1),
     }
@@ -148,7 +133,7 @@ def page() -> str:
         "",
         "This page shows how each policy learns. `tests/benchmarks/learning.py` measured it with one torch thread a",
         "run, several runs at a time on 2 cores of an AMD EPYC; the settings are in",
-        "`tests/benchmarks/learning_tasks/`. A run ends at the first evaluation that reaches the stop value, and its",
+        "`tests/benchmarks/learning_tasks.py`. A run ends at the first evaluation that reaches the stop value, and its",
         "env steps count until then. Policies that learn from a data set take no env steps; their budget is the size",
         "of the data set. The final return is the interquartile mean over seeds of the last evaluation. Each line of",
         "a plot is a seed; the dashed line is the stop value.",
@@ -184,14 +169,12 @@ def kept(name: str) -> list[dict[str, Any]]:
 
 def label_of(name: str) -> str:
     """The name of a policy's task."""
-    task = task_of(name)
-    return getattr(task, "label", None) or str(task.main_config["env"]["env_id"])
+    return str(TASKS[name].main_config["env"]["env_id"])
 
 
 def row(name: str, results: list[dict[str, Any]]) -> str:
     """The line of the table."""
-    about, task = summary(name, results), task_of(name)
-    env = task.main_config["env"]
+    about, env = summary(name, results), TASKS[name].main_config["env"]
     iterations = sorted(result["iterations"] for result in results)[len(results) // 2]
     steps = f"{about['median_env_steps']:,} / {about['most_env_steps']:,}" if about["most_env_steps"] else "none"
     solved = f"{about['solved']} of {about['seeds']}"
@@ -228,7 +211,7 @@ def draw_runs(axis: Any, name: str, results: list[dict[str, Any]]) -> None:
     offline = all(result["env_steps"] == results[0]["curve"][0][0] for result in results)
     for result in results:
         axis.plot([at[1 if offline else 0] for at in result["curve"]], [at[2] for at in result["curve"]], lw=1)
-    axis.axhline(task_of(name).main_config["env"]["stop_value"], color="grey", lw=0.7, ls="--")
+    axis.axhline(TASKS[name].main_config["env"]["stop_value"], color="grey", lw=0.7, ls="--")
     axis.set_xlabel("iterations" if offline else "env steps", fontsize=7)
     axis.tick_params(labelsize=7)
     axis.locator_params(axis="x", nbins=4)
@@ -238,7 +221,7 @@ def main() -> int:
     if "--scale" in sys.argv[1:]:
         return learning_scale.main([word for word in sys.argv[1:] if word != "--scale"])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--policy", nargs="+", choices=names(), default=names(), metavar="NAME", help="default: all")
+    parser.add_argument("--policy", nargs="+", choices=TASKS, default=list(TASKS), metavar="NAME", help="default: all")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0 to N - 1 (default %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default %(default)s)")
     parser.add_argument("--report", action="store_true", help="write the page and its plots, train nothing")

@@ -24,7 +24,7 @@ from ding.envs.env_manager import (
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
 )
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report
 
 ENVS, STEP_S, ROUNDS, STEPS = 4, 0.001, 5, 1000
 SHAPES = {"vector": (4,), "image": (4, 84, 84)}

@@ -25,26 +25,65 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.original_tasks import MAX_ENV_STEP, ON_POLICY, ORIGINAL, TASKS, configs
+from easydict import EasyDict
+
+from tests.benchmarks import learning_tasks
+from tests.benchmarks.learning_tasks import GONE, changed
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "learning" / "original_configs.jsonl"
-GOAL = 1.25
+# Env steps to the stop value in DI-engine 0.5.3, by policy and seed; None where a run ended without it.
+ORIGINAL: dict[str, dict[str, int | None]] = json.loads(RESULTS.with_name("original_di_engine.json").read_text())
+GOAL, MAX_ENV_STEP = 1.25, 150_000
+
+_EVERY = "policy.eval.evaluator.eval_freq"
+# What the examples set otherwise than our own tasks. All use CartPole with at most 200 steps an episode.
+TASKS: dict[str, dict[str, Any]] = {
+    "dqn": {"env.n_evaluator_episode": 5, "replay_buffer.type": "deque"},
+    "c51": {_EVERY: 40},
+    "qrdqn": {"policy.learn.kappa": 1.0, "policy.priority": GONE},
+    "iqn": {_EVERY: 40, "policy.learn.kappa": 1.0, "policy.priority": GONE},
+    "rainbow": {},
+    "mdqn": {_EVERY: 40, "policy.learn.target_update_freq": GONE, "replay_buffer.type": "deque"},
+    "sql": {_EVERY: 50, "policy.learn.target_update_freq": GONE, "policy.learn.update_per_collect": GONE},
+    "a2c": {"policy.collect.discount_factor": GONE},
+    "ppo": {},
+    "pg": {},
+    "ppo_offpolicy": {"policy.model.action_space": "discrete"},
+    "impala": {
+        "policy.collect.discount_factor": 0.9,
+        "policy.collect.gae_lambda": 0.95,
+        "policy.other.replay_buffer.replay_buffer_size": 1000,
+    },
+    "discrete_sac": {
+        "policy.other.eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 50000},
+        "replay_buffer": GONE,
+    },
+    "r2d2": {"policy.collect.traj_len_inf": True, "policy.learn.target_update_theta": 0.001},
+}
 
 Result = dict[str, Any]
+
+
+def configs(policy: str) -> tuple[Any, Any]:
+    """The pair (main config, create config) of an example."""
+    task = learning_tasks.TASKS[policy]
+    changes = {"env.env_id": "CartPole-v0", **TASKS[policy]}
+    main = changed(task.main_config, {path: v for path, v in changes.items() if path.startswith(("env", "policy"))})
+    create = changed(task.create_config, {path: v for path, v in changes.items() if path.startswith("replay_buffer")})
+    return EasyDict(main), EasyDict(create)
 
 
 def run_here(policy: str, seed: int) -> Result:
     """Train in this process, in the current folder."""
     import torch
-    from easydict import EasyDict
 
     import ding.entry
 
     torch.set_num_threads(1)
-    main, create = (EasyDict(config) for config in configs(policy))
+    main, create = configs(policy)
     main.exp_name = f"{policy}_seed{seed}"
-    pipeline = ding.entry.serial_pipeline_onpolicy if policy in ON_POLICY else ding.entry.serial_pipeline
+    pipeline = getattr(ding.entry, learning_tasks.TASKS[policy].pipeline)
     start = time.perf_counter()
     pipeline((main, create), seed=seed, max_env_step=MAX_ENV_STEP)
     seconds = time.perf_counter() - start

@@ -26,7 +26,7 @@ from ding.entry.parallel_run import make_workers
 from ding.entry.supervisor import Supervisor
 from ding.example.cartpole_dqn_parallel import create_config, main_config, system_config
 from ding.worker import Coordinator
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report
 
 WARM_UP_ITER, SECONDS, ALONE_SECONDS, DEADLINE_S = 300, 20.0, 8.0, 120.0
 UPDATES_GOAL, SAMPLES_GOAL, ALONE_GOAL = 350.0, 2000.0, 0.8

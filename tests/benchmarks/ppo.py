@@ -11,13 +11,8 @@ reset an env; Stable-Baselines3 steps envs in its own process.
 
 from __future__ import annotations
 
-import logging
-import os
-import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,12 +23,11 @@ from torch import nn
 from torch.nn import functional
 
 from ding.entry import serial_pipeline_onpolicy
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report, medians, run
 from tests.benchmarks.serial import warm_up
 
-LENGTH, EPOCHS, BATCH, TURNS = 128, 4, 256, 5
+LENGTH, EPOCHS, BATCH = 128, 4, 256
 LR, GAMMA, LAMBDA, CLIP, VALUE_WEIGHT, ENTROPY_WEIGHT, GRAD_NORM = 3e-4, 0.99, 0.95, 0.2, 0.5, 0.01, 0.5
-Run = Callable[[], float]  # returns samples a second
 
 
 def our_run(manager: str, envs: int, rounds: int, fixed_rollout: bool = True) -> float:
@@ -183,43 +177,24 @@ def sb3_run(envs: int, rounds: int) -> float:
     return model.num_timesteps / (time.perf_counter() - start)
 
 
-def medians(runs: dict[str, Run]) -> dict[str, float | None]:
-    """Return the median of what each run returned, None where its library is not installed; they take turns."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(TURNS):
-        for name, run in runs.items():
-            try:
-                found[name].append(run())
-            except ImportError:
-                continue
-    return {name: statistics.median(values) if values else None for name, values in found.items()}
-
-
-def main() -> int:
-    torch.set_num_threads(1)
-    logging.getLogger("ding").setLevel(logging.ERROR)
-    report = Report()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        warm_up()
-        for manager, envs, rounds in (("env_pool", 64, 12), ("base", 8, 40)):
-            ours = partial(our_run, manager, envs, rounds)
-            runs = {
-                "ours": ours,
-                "by default": partial(ours, fixed_rollout=False),
-                "sb3": partial(sb3_run, envs, rounds),
-            }
-            is_pooled = manager == "env_pool"
-            found = medians({**runs, "bare": partial(bare_run, envs, rounds)} if is_pooled else runs)
-            what = f"PPO, whole run of {rounds} rounds, {manager}, {envs} CartPoles"
-            for figure, details in (("ours", "fixed rollouts"), ("by default", "fragments dropped")):
-                own = f"{what}, {details}", "samples/s", found[figure]
-                if is_pooled:
-                    report.line(*own, "bare torch loop", found["bare"], at_least=1.0)
-                report.line(*own, "stable-baselines3", found["sb3"], at_least=1.8 if is_pooled else 1.4)
-        os.chdir("/")
-    return report.exit_status()
+def measure(report: Report) -> None:
+    warm_up()
+    for manager, envs, rounds in (("env_pool", 64, 12), ("base", 8, 40)):
+        ours = partial(our_run, manager, envs, rounds)
+        runs = {
+            "ours": ours,
+            "by default": partial(ours, fixed_rollout=False),
+            "sb3": partial(sb3_run, envs, rounds),
+        }
+        is_pooled = manager == "env_pool"
+        found = medians({**runs, "bare": partial(bare_run, envs, rounds)} if is_pooled else runs, turns=5)
+        what = f"PPO, whole run of {rounds} rounds, {manager}, {envs} CartPoles"
+        for figure, details in (("ours", "fixed rollouts"), ("by default", "fragments dropped")):
+            own = f"{what}, {details}", "samples/s", found[figure]
+            if is_pooled:
+                report.line(*own, "bare torch loop", found["bare"], at_least=1.0)
+            report.line(*own, "stable-baselines3", found["sb3"], at_least=1.8 if is_pooled else 1.4)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure))

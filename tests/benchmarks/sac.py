@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-import statistics
 import sys
-import time
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,9 @@ from torch import Tensor, nn
 
 from ding.policy import SACPolicy
 from ding.utils.data.samples import Samples, Table
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report, medians, milliseconds, run
 
-BATCH, OBS, ACTION, WIDTH, UPDATES, ROUNDS = 256, 17, 6, 256, 20, 9
+BATCH, OBS, ACTION, WIDTH = 256, 17, 6, 256
 
 
 def mlp(inputs: int) -> nn.Sequential:
@@ -87,15 +86,7 @@ def make_policy() -> SACPolicy:
     return SACPolicy(cfg, enable_field=["learn"])
 
 
-def milliseconds(update) -> float:
-    start = time.perf_counter()
-    for _ in range(UPDATES):
-        update()
-    return (time.perf_counter() - start) / UPDATES * 1e3
-
-
-def main() -> int:
-    torch.set_num_threads(1)
+def measure(report: Report) -> None:
     torch.manual_seed(0)
     obs, next_obs, action = torch.rand(BATCH, OBS), torch.rand(BATCH, OBS), torch.rand(BATCH, ACTION) * 2 - 1
     reward, done = torch.rand(BATCH), torch.zeros(BATCH)
@@ -104,17 +95,14 @@ def main() -> int:
         Table.of([dict(zip(("obs", "next_obs", "action", "reward"), row, strict=True), done=False) for row in rows])
     )
     policy, bare = make_policy(), BareLoop()
-    ours, floors = [], []
-    for _ in range(ROUNDS):
-        floors.append(milliseconds(lambda: bare.learn(obs, next_obs, action, reward, done)))
-        ours.append(milliseconds(lambda: policy.learn_mode.forward(samples)))
-    report = Report()
+    updates = {
+        "bare": lambda: bare.learn(obs, next_obs, action, reward, done),
+        "ours": lambda: policy.learn_mode.forward(samples),
+    }
+    found = medians({name: partial(milliseconds, update, 20) for name, update in updates.items()}, 8, warm_ups=1)
     what = f"one SAC update of {BATCH}, three layers of {WIDTH}"
-    # The first round warms up both.
-    figures = statistics.median(ours[1:]), statistics.median(floors[1:])
-    report.line(what, "ms", figures[0], "bare torch loop", figures[1], at_most=0.95)
-    return report.exit_status()
+    report.line(what, "ms", found["ours"], "bare torch loop", found["bare"], at_most=0.95)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure))

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ding.worker.transport.transport import Launch, Transport, get_transport
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report
 
 FEW, MANY, MESSAGES_S = 2, 50, 5.0
 PEERS, PER_PROCESS = 400, 100

@@ -55,7 +55,7 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.local_transport import LocalTransport
 from ding.worker.transport.transport import COLLECTOR, LEARNER, connect, get_transport
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report
 
 BATCH, THINK_S = 32, 0.003
 PUSHERS, MANY, FEW, RATE = 8, 50, 2, 5.0

@@ -7,20 +7,18 @@ uniform (through the naive buffer) and prioritized (through the advanced one). T
 
 from __future__ import annotations
 
-import os
-import statistics
 import sys
-import tempfile
 import time
+from functools import partial
 
 import torch
 from easydict import EasyDict
 from torch import nn
 
 from ding.entry import serial_pipeline
-from tests.benchmarks.report import Report
+from tests.benchmarks.harness import Report, medians, run
 
-UPDATES, UPDATES_PER_COLLECT, BATCH, ENVS, ROUNDS = 3000, 5, 64, 8, 3
+UPDATES, UPDATES_PER_COLLECT, BATCH, ENVS = 3000, 5, 64, 8
 
 
 class Net(nn.Module):
@@ -110,24 +108,15 @@ def warm_up() -> None:
         optimizer.step()
 
 
-def main() -> int:
-    torch.set_num_threads(1)
-    os.chdir(tempfile.mkdtemp())
+def measure(report: Report) -> None:
     warm_up()
     bare_loop()
-    floors, uniform, prioritized = [], [], []
-    for _ in range(ROUNDS):
-        floors.append(bare_loop())
-        uniform.append(pipeline(priority=False))
-        floors.append(bare_loop())
-        prioritized.append(pipeline(priority=True))
-    floor = statistics.median(floors)
-    report = Report()
+    ours = {"uniform": partial(pipeline, priority=False), "prioritized": partial(pipeline, priority=True)}
+    found = medians({"floor": bare_loop, **ours}, 3)
     what = "serial_pipeline, 3000 DQN updates and 4800 env steps"
-    report.line(what, "s", statistics.median(uniform), "bare torch loop", floor, at_most=1.0)
-    report.line(f"{what}, prioritized", "s", statistics.median(prioritized), "bare torch loop", floor, at_most=1.1)
-    return report.exit_status()
+    report.line(what, "s", found["uniform"], "bare torch loop", found["floor"], at_most=1.0)
+    report.line(f"{what}, prioritized", "s", found["prioritized"], "bare torch loop", found["floor"], at_most=1.1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure))

@@ -10,9 +10,7 @@ once. `env_pool` steps EnvPool, `vector_env` gymnasium's own vectorised CartPole
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-import tempfile
 import tracemalloc
 from collections.abc import Mapping
 from functools import partial
@@ -28,10 +26,8 @@ from ding.envs import GymnasiumEnv, create_env_manager
 from ding.model import DQN
 from ding.worker import NaiveReplayBuffer
 from tests.benchmarks import frames  # noqa: F401 registers the env of FRAMES
-from tests.benchmarks.buffer import in_new_process
 from tests.benchmarks.collect import EPS, LENGTH, copy_weights, dqn_collector, our_work, q_network
-from tests.benchmarks.report import Report
-from tests.benchmarks.turns import Work, rates
+from tests.benchmarks.harness import Report, Work, in_new_process, rates, run
 
 CARTPOLE = {"env_id": "CartPole-v1", "shape": (4,), "actions": 2, "widths": [64, 64], "capacity": 20_000}
 FRAMES = {"env_id": "Frames-v0", "shape": (4, 84, 84), "actions": 6, "widths": [16, 32, 32, 128], "capacity": 4096}
@@ -156,21 +152,15 @@ def peak_bytes(kind: str, task: Mapping[str, Any], env_num: int) -> float:
     return peak / (task["capacity"] * steps / kept)
 
 
-def main() -> int:
-    torch.set_num_threads(1)
-    report = Report()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        for env_num, goal in ((8, 0.75), (64, 0.75), (256, 0.7)):
-            compare(report, "env_pool", CARTPOLE, env_num, goal)
-        for env_num in (8, 64):
-            compare(report, "vector_env", CARTPOLE, env_num, 0.75)
-        for kind, task in (("vector_env", FRAMES), ("env_pool", PONG)):
-            compare(report, kind, task, 32, 0.85)
-            measure_peak(report, kind, task, 32)
-        os.chdir("/")
-    return report.exit_status()
+def measure(report: Report) -> None:
+    for env_num, goal in ((8, 0.75), (64, 0.75), (256, 0.7)):
+        compare(report, "env_pool", CARTPOLE, env_num, goal)
+    for env_num in (8, 64):
+        compare(report, "vector_env", CARTPOLE, env_num, 0.75)
+    for kind, task in (("vector_env", FRAMES), ("env_pool", PONG)):
+        compare(report, kind, task, 32, 0.85)
+        measure_peak(report, kind, task, 32)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure))

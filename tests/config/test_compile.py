@@ -44,6 +44,14 @@ def create_cfg(**kwargs):
     )
 
 
+def without(*entries):
+    """`create_cfg()` without these entries."""
+    create = create_cfg()
+    for entry in entries:
+        create.pop(entry)
+    return create
+
+
 def compiled(main=None, create=None, **kwargs):
     kwargs.setdefault("save_cfg", False)
     return compile_config(main or main_cfg(), auto=True, create_cfg=create or create_cfg(), **kwargs)
@@ -135,32 +143,25 @@ def test_plain_dicts_are_converted():
     assert compiled(main, create) == compiled()
 
 
-@pytest.mark.parametrize("bad", [{"cfg": [1]}, {"cfg": {}, "create_cfg": "x"}])
-def test_configs_that_are_no_dicts_are_refused(bad):
-    with pytest.raises(TypeError, match="must be an EasyDict or a dict, got"):
-        compile_config(**bad, auto=True, save_cfg=False)
-
-
 def test_the_seed_argument_overwrites_the_users():
     assert compiled(main_cfg(seed=9)).seed == 0
 
 
-def test_auto_needs_a_create_config():
-    with pytest.raises(AssertionError, match="not allowed with auto=True"):
-        compile_config(main_cfg(), auto=True, save_cfg=False)
-
-
-def test_without_auto_the_policy_class_is_needed():
-    with pytest.raises(ValueError, match="pass policy=<the policy class>"):
-        compile_config(main_cfg(), save_cfg=False)
-
-
-@pytest.mark.parametrize("name", ["env_manager", "policy"])
-def test_a_missing_create_entry_is_named(name):
-    create = create_cfg()
-    create.pop(name)
-    with pytest.raises(ValueError, match=f"create_config.{name} is missing"):
-        compiled(create=create)
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: compile_config([1], auto=True, save_cfg=False), TypeError, "must be an EasyDict or a dict"),
+        (lambda: compiled(create="x"), TypeError, "must be an EasyDict or a dict"),
+        (lambda: compile_config(main_cfg(), auto=True, save_cfg=False), AssertionError, "auto=True"),
+        (lambda: compile_config(main_cfg(), save_cfg=False), ValueError, "policy="),
+        (lambda: compiled(create=without("env_manager")), ValueError, "create_config.env_manager"),
+        (lambda: compiled(create=without("policy")), ValueError, "create_config.policy"),
+        (lambda: compiled(create=create_cfg(policy={"import_names": FAKES})), AssertionError, "must name a type"),
+    ],
+)
+def test_what_is_missing_or_no_config_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
 
 
 @pytest.mark.parametrize(
@@ -172,15 +173,8 @@ def test_an_unknown_type_names_the_section_and_what_is_registered(name):
     assert "import_names" in str(e.value)
 
 
-def test_an_entry_without_type_is_an_assertion_error():
-    with pytest.raises(AssertionError, match="it must name a type, as in create_config.policy"):
-        compiled(create=create_cfg(policy={"import_names": FAKES}))
-
-
 def test_collector_and_buffer_default_to_sample_and_advanced():
-    create = create_cfg()
-    create.pop("collector")
-    create.pop("replay_buffer")
+    create = without("collector", "replay_buffer")
     cfg = compiled(create=create)
     assert cfg.policy.collect.collector.type == "sample"
     assert cfg.policy.collect.collector.cfg_type == "SampleSerialCollectorDict"
@@ -191,9 +185,7 @@ def test_collector_and_buffer_default_to_sample_and_advanced():
 
 @pytest.mark.guarantees("resume")
 def test_collector_and_buffer_that_the_main_config_names_bring_their_own_keys_and_compile_again():
-    create = create_cfg()
-    create.pop("collector")
-    create.pop("replay_buffer")
+    create = without("collector", "replay_buffer")
     main = main_cfg()
     main.policy.update(collect={"collector": {"type": "episode"}}, other={"replay_buffer": {"type": "deque"}})
     cfg = compiled(main, create, save_cfg=True, strict_config=True)

@@ -5,6 +5,7 @@ import pytest
 import ding.policy  # noqa: F401  (registers the policies)
 from ding.utils import POLICY_REGISTRY
 from tests.benchmarks import learning
+from tests.benchmarks.learning_tasks import TASKS
 
 README = (learning.ROOT / "README.md").read_text()
 POLICIES = sorted(
@@ -23,7 +24,7 @@ def test_each_policy_is_in_the_readme_and_solves_its_task_with_five_seeds_within
     assert f"`{name}`" in README
     results = [result for _, kept in learning.families() if name in kept for result in kept[name]]
     assert [result["seed"] for result in results] == [0, 1, 2, 3, 4]
-    stop_value, budget = learning.task_of(name).main_config["env"]["stop_value"], learning.task_of(name).budget
+    stop_value, budget = TASKS[name].main_config["env"]["stop_value"], TASKS[name].budget
     for result in results:
         assert result["solved"] and result["final_return"] >= stop_value
         before = [at[0] for at in result["curve"][:-1]]

@@ -1,16 +1,14 @@
 """Config files for roles that are started one by one, and their processes."""
 
-import os
 import selectors
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 from ding.entry.dist_entry import dist_prepare_config
 from ding.utils.system_helper import find_free_port
+from tests.programs import environment
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
 from tests.entry.parallel_fakes import triple
 
@@ -59,8 +57,8 @@ class Roles:
 
     def __init__(self, packed):
         self.packed, self.processes = packed, []
-        self._env = {key: value for key, value in os.environ.items() if not key.startswith("DING_")}
-        self._env.update({"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
+        everything = environment(PYTHONUNBUFFERED="1").items()
+        self._env = {key: value for key, value in everything if not key.startswith("DING_")}
 
     def start(self, role, *options, prefix=(), cwd=None, **env):
         command = [*prefix, sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", role, "-c", self.packed]

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import click
 import pytest
-from click.testing import CliRunner
 
 import ding
 from ding.entry import dist_entry, parallel_entry, parallel_run, serial_entry
@@ -19,14 +18,8 @@ from ding.entry.cli_commands import registrations
 from ding.entry.dist_config import read_dist_config
 from ding.utils import registry_factory
 from tests.entry.dist_fakes import first_line, free_ports, write_config
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("DING_")]:
-        monkeypatch.delenv(name)
+from tests.programs import ROOT, environment, printed
+from tests.programs import ding as run
 
 
 class Call:
@@ -47,42 +40,23 @@ class Call:
         return args, kwargs
 
 
-def ding_command(*args):
-    return CliRunner().invoke(cli, [str(arg) for arg in args], prog_name="ding")
-
-
-def run(*args):
-    """What it prints, when all is well."""
-    result = ding_command(*args)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
 def refusal(*args):
     """What it says of options that it does not take."""
-    result = ding_command(*args)
-    assert result.exit_code == 2, result.output
-    return " ".join(result.output.split())
+    return " ".join(run(*args, status=2).split())
 
 
 # What it tells without doing anything.
 
 
-def test_the_version_is_shown():
-    for option in ("-v", "--version"):
-        assert run(option).startswith(f"ding-worker, version {ding.__version__}.")
-
-
-def test_the_help_names_all_modes():
-    for option in ("-h", "--help"):
-        assert f"[{'|'.join(MODES)}]" in run(option)
+def test_the_version_and_the_modes_are_shown():
+    for version, shown in (("-v", "-h"), ("--version", "--help")):
+        assert run(version).startswith(f"ding-worker, version {ding.__version__}.")
+        assert f"[{'|'.join(MODES)}]" in run(shown)
 
 
 def test_it_answers_without_loading_what_training_needs():
     program = "import sys; from ding.entry.cli import cli; print({'torch', 'numpy'} & {*sys.modules})"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "set()\n"
+    assert printed("-c", program) == "set()\n"
 
 
 def test_registries_are_listed_with_files_and_lines():
@@ -108,12 +82,9 @@ for module in pkgutil.walk_packages(ding.__path__, "ding."):
 registries = {name: value for name, value in vars(registry_factory).items() if name.endswith("_REGISTRY")}
 print(json.dumps({name: value.query_details() for name, value in registries.items() if value}))
 """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DIENGINEREGTRACE": "ON"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    registered = json.loads(printed("-c", program, DIENGINEREGTRACE="ON"))
     found = registrations(ROOT / "ding", ROOT / "ding" / "example")
     of_command = {name: places for name, places in found.items() if hasattr(registry_factory, name)}
-    registered = json.loads(done.stdout)
     policies = registered["POLICY_REGISTRY"]
     derived = [name for name, place in policies.items() if place == policies["dqn_command"]]
     policies.update({name: policies[name.removesuffix("_command")] for name in derived})
@@ -121,26 +92,16 @@ print(json.dumps({name: value.query_details() for name, value in registries.item
     assert sum(map(len, of_command.values())) > 100
 
 
-def test_an_unknown_registry_is_an_error_that_lists_those_there_are():
-    message = refusal("-q", "nothing")
-    assert "not support registry name nothing; there are: policy, env" in message
-
-
 # What it refuses.
-
-
-def test_without_a_mode_it_says_which_there_are():
-    assert f"Please indicate at least one argument: -m with one of {', '.join(MODES)}." in refusal()
-
-
-def test_a_mode_that_is_not_offered_is_an_error_that_lists_those_there_are():
-    message = refusal("-m", "serial_gail", "-c", write_config())
-    assert f"'serial_gail' is not one of {', '.join(map(repr, MODES))}" in message
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["-q", "nothing"], "not support registry name nothing; there are: policy, env"),
+        ([], f"Please indicate at least one argument: -m with one of {', '.join(MODES)}."),
+        (["-m", "gail", "-c", __file__], f"'gail' is not one of {', '.join(map(repr, MODES))}"),
+        (["-m", "dist", "-M", "config", "-P", "slurm"], "'slurm' is not one of 'local', 'k8s', 'ray'"),
         (["-m", "serial"], "give a config file with -c with -m serial"),
         (["-m", "serial", "-c", "nowhere.py"], "'nowhere.py' does not exist"),
         (["-m", "dist"], "-m dist needs -M with one of config, coordinator"),
@@ -207,8 +168,8 @@ def test_several_seeds_train_one_after_the_other_in_folders_of_their_own(monkeyp
 
 def test_an_exception_passes_through_with_its_traceback_and_leads_back(monkeypatch, tmp_path):
     monkeypatch.setattr(serial_entry, "serial_pipeline", Call(ZeroDivisionError("the env has broken")))
-    result = ding_command("-m", "serial", "-c", write_config(), "-s", 4, "-s", 7)
-    assert result.exit_code == 1 and isinstance(result.exception, ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        run("-m", "serial", "-c", write_config(), "-s", 4, "-s", 7)
     assert os.getcwd() == str(tmp_path)
 
 
@@ -216,7 +177,7 @@ def test_an_exception_passes_through_with_its_traceback_and_leads_back(monkeypat
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(130)])
 def test_an_interruption_exits_with_130(monkeypatch, interruption):
     monkeypatch.setattr(serial_entry, "serial_pipeline", Call(interruption))
-    assert ding_command("-m", "serial", "-c", write_config()).exit_code == 130
+    run("-m", "serial", "-c", write_config(), status=130)
 
 
 def test_a_training_may_be_profiled(monkeypatch):
@@ -258,11 +219,6 @@ def test_the_ranks_of_a_learner_are_told_as_one_command(tmp_path):
     assert f"at 127.0.0.1 (port 22271, 22272): ding -m dist -M spawn_learner --module-name learner0 -c {path}" in output
     assert f"(port 22274): ding -m dist -M learner_aggregator --module-name learner_aggregator0 -c {path}" in output
     assert "secret" not in output
-
-
-def test_on_kubernetes_there_are_no_commands_to_tell():
-    output = run("-m", "dist", "-M", "config", "-P", "k8s", "-c", write_config())
-    assert output == "config.py.pkl is written.\n"
 
 
 class Worker:
@@ -356,7 +312,7 @@ def test_a_signal_ends_a_worker_with_130():
     run("-m", "dist", "-M", "config", "-c", write_config(), "-lp", port)
     process = subprocess.Popen(
         [sys.executable, "-m", "ding.entry.cli", "-m", "dist", "-M", "learner", "-c", "config.py.pkl"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        env=environment(PYTHONUNBUFFERED="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -395,8 +351,8 @@ def test_the_config_of_an_expert_is_given_or_asked_for(mode, monkeypatch):
     config = write_config()
     given = ["-m", f"serial_{mode}", "-c", config, "-s", 1, "-s", 2]
     run(*given, "--expert-config", config)
-    asked = CliRunner().invoke(cli, [str(arg) for arg in given], input=f"{config}\n")
-    assert asked.exit_code == 0 and asked.output.count("Config file of the expert") == 1
+    asked = run(*given, input=f"{config}\n")
+    assert asked.count("Config file of the expert") == 1
     assert len(pipeline.calls) == 4 and [kwargs["seed"] for _, _, kwargs in pipeline.calls] == [1, 2, 1, 2]
     assert all(kwargs["expert_cfg"] == args[0] for _, args, kwargs in pipeline.calls)
 
@@ -411,23 +367,15 @@ def test_a_policy_is_evaluated_with_each_seed(monkeypatch):
     assert all(kwargs == {"load_path": config, "replay_path": "videos"} for _, _, kwargs in evaluate.calls)
 
 
-def test_only_platforms_that_are_there_are_offered():
-    result = ding_command("-m", "dist", "-M", "config", "-P", "slurm", "-c", __file__)
-    assert result.exit_code == 2 and "'slurm' is not one of 'local', 'k8s', 'ray'" in result.output
-
-
 HOLD = "from ding.utils.state_folder import hold_run; held = hold_run('exp'); print('held', flush=True); input()"
 
 
 @pytest.mark.parametrize("mode", ["parallel", "serial"])
 def test_a_folder_in_which_another_process_trains_is_refused_in_one_line(mode):
     config = write_config()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", HOLD], env=environment, **pipes) as other:
+    with subprocess.Popen([sys.executable, "-c", HOLD], env=environment(), **pipes) as other:
         assert other.stdout.readline() == "held\n"
-        result = ding_command("-m", mode, "-c", config, "--resume")
+        [line] = run("-m", mode, "-c", config, "--resume", status=1).splitlines()
         other.communicate("\n")
-    assert result.exit_code == 1
-    [line] = result.output.splitlines()
     assert line.startswith("Error: another process uses exp") and line.endswith("or choose another exp_name")

@@ -30,7 +30,7 @@ from ding.policy import (
     create_policy,
 )
 from ding.utils.registry_factory import POLICY_REGISTRY
-from tests.benchmarks.learning_tasks import ppg_offpolicy
+from tests.benchmarks.learning_tasks import train_ppg
 from tests.entry.example_configs import configs
 
 KINDS = {torch.float32: "f", torch.float64: "d", torch.int64: "i", torch.bool: "b"}
@@ -398,7 +398,7 @@ def test_a_trained_policy_is_evaluated_with_the_paths_of_its_config():
 def test_ppg_trains_by_a_main_program_of_its_own(monkeypatch):
     watch = Watch(monkeypatch, "ppg_offpolicy")
     main, create = configs("cartpole_ppg")
-    policy = ppg_offpolicy.train(main, create, 0, max_train_iter=1)
+    policy = train_ppg(main, create, 0, max_train_iter=1)
     assert kinds_of(watch.acted[1][0]) == read(VALUED)
     sample = {**read(step(4, "i1", "logit:f2 value:f1")), "collect_iter": "i", "adv": "f1"}
     assert with_kinds_of(watch.sampled, sample) == sample

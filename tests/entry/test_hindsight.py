@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from easydict import EasyDict
 
 from ding import train
 from ding.entry import serial_pipeline
-from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import run_serial
 from ding.utils.config_helper import ConfigError
@@ -21,6 +19,7 @@ from ding.worker import HindsightReplayBuffer
 from tests.benchmarks.goals import success_rate
 from tests.entry.killed_runs import Moment, assert_same, inexact, outcome, play
 from tests.goal_envs import BitFlip, Reach
+from tests.programs import ding
 
 BITS = (BitFlip, {"bits": 4})
 QUICK = {"eval_episodes": 2, "batch_size": 8}
@@ -125,13 +124,11 @@ def test_the_buffer_is_chosen_in_any_place(place):
 
 def test_the_command_takes_it_as_a_setting():
     words = ["train", "dqn", "tests.goal_envs:BitFlip", "--env-steps=40", "--set=her=true", "--set=batch_size=8"]
-    result = CliRunner().invoke(cli, [*words, "--exp-name=one", "--set=env.n_evaluator_episode=2"])
-    assert result.exit_code == 0, result.output
+    ding(*words, "--exp-name=one", "--set=env.n_evaluator_episode=2")
     assert RunFolder("one").compiled.policy.other.replay_buffer.type == "her"
     Path("flip.py").write_text(f"main_config, create_config = {tuple(map(dict, configs('tests.goal_envs:BitFlip')))}")
     words = ["train", "flip.py", "--env-step=40", "--exp-name=two"]
-    result = CliRunner().invoke(cli, [*words, "--set=her={'strategy': 'final'}"])
-    assert result.exit_code == 0, result.output
+    ding(*words, "--set=her={'strategy': 'final'}")
     assert RunFolder("two").compiled.policy.other.replay_buffer.strategy == "final"
 
 
@@ -184,8 +181,7 @@ def test_evaluations_tell_the_success_rate_if_the_env_does(capsys):
     assert record.success_rate == np.mean([value > -1 for value in record.returns])
     rates = [value for _, value in RunFolder(training.folder).metric("evaluator/success_rate")]
     assert rates == shares
-    result = CliRunner().invoke(cli, ["eval", training.folder])
-    assert "success rate" in result.output
+    assert "success rate" in ding("eval", training.folder)
 
 
 # resuming

@@ -3,16 +3,15 @@
 import copy
 
 import pytest
-from easydict import EasyDict
 
 from ding.config import compile_config
-from tests.benchmarks.original_tasks import ORIGINAL, TASKS, configs
+from tests.benchmarks.original_configs import ORIGINAL, TASKS, configs
 
 
 @pytest.mark.guarantees("interfaces")
 @pytest.mark.parametrize("policy", TASKS)
 def test_each_task_compiles_with_its_own_settings(policy):
-    main, create = (EasyDict(config) for config in configs(policy))
+    main, create = configs(policy)
     create.policy.type += "_command"
     cfg = compile_config(copy.deepcopy(main), seed=0, auto=True, create_cfg=create, save_cfg=False)
     assert {key: cfg.policy.learn[key] for key in main.policy.learn} == main.policy.learn

@@ -40,10 +40,10 @@ from tests.entry.fakes import evaluations, result
 from tests.entry.parallel_fakes import FailingDQN, HangingEnv, triple
 from tests.interaction.fakes import raw
 from tests.leftovers import in_shared_memory
+from tests.programs import environment, run_python
 from tests.worker.coordinator.test_one_vs_one_training import CREATE as TWO_PLAYERS
 from tests.worker.coordinator.test_one_vs_one_training import MAIN as TWO_PLAYERS_MAIN
 
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
 
 
@@ -286,14 +286,7 @@ def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_
         "from tests.entry.parallel_fakes import triple\n"
         "parallel_pipeline(triple(system={'start_method': 'spawn'}), seed=0)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "main.py"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = run_python("main.py", timeout=DEADLINE_S)
     assert "__main__" in done.stderr
     assert "WorkerDied" in done.stderr and sorted(os.listdir()) == ["exp", "main.py"]
 
@@ -403,14 +396,8 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(monkeypa
 
 
 def in_background(code):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    run = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=env,
-    )
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     _IN_BACKGROUND.append(run)
     return run
 

@@ -1,6 +1,5 @@
 """Each off-policy policy, A2C and PPO train in processes of their own: collect-only, learn-only and eval-only."""
 
-import copy
 import json
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 from easydict import EasyDict
 
 from ding.entry.parallel_run import run_parallel
-from tests.benchmarks.learning import task_of
+from tests.benchmarks.learning_tasks import TASKS
 
 POLICIES = [
     "dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "bdq", "r2d2", "a2c", "ppo", "ppo_offpolicy",
@@ -19,8 +18,7 @@ ITERATIONS = 20
 
 def parallel_configs(name):
     """The configs of a policy's learning task for one learner and two collectors."""
-    task = task_of(name)
-    main, create = EasyDict(copy.deepcopy(task.main_config)), EasyDict(copy.deepcopy(task.create_config))
+    main, create = TASKS[name].configs()
     main.exp_name = "exp"
     main.env.update(collector_env_num=2, evaluator_env_num=2, collector_episode_num=2, evaluator_episode_num=1)
     main.env.stop_value = 10**9

@@ -24,6 +24,7 @@ from ding.worker.transport.ray.sample_store import sample_server_name
 from ding.worker.transport.ray.store_actor import StoreActor
 from tests.entry.faults import DEADLINE_S, long_episodes, newest_state, observing
 from tests.entry.parallel_fakes import triple
+from tests.programs import ROOT, environment
 
 
 def settings():
@@ -72,9 +73,6 @@ def test_ray_asks_for_a_token_that_is_drawn_for_the_run(monkeypatch):
     assert not path.exists() and "RAY_AUTH_MODE" not in os.environ
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 @pytest.fixture
 def start():
     """Starts processes that train, see `ray_runs`; what is left of them at the end is killed."""
@@ -95,9 +93,8 @@ def start():
 
 
 def start_process(what):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.entry.ray_runs", what]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def seen(process):
@@ -150,9 +147,8 @@ system_config.ray = {"object_store_memory": 100 * 2**20}
 
 def train_by_command(*options):
     """`ding -m parallel` on a Ray of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "ding.entry.cli", "-m", "parallel", "-P", "ray", "-c", "config.py", "-s", "0"]
-    return subprocess.Popen([*command, *options], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen([*command, *options], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 @pytest.mark.slow

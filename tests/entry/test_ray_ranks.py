@@ -3,8 +3,6 @@
 import copy
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -17,9 +15,9 @@ from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.ray_settings import ray_section
 from tests.entry.faults import DEADLINE_S, long_episodes, observing
 from tests.entry.parallel_fakes import triple
+from tests.programs import run_python
 
 RANKS = {"learner_gpu_num": 2}
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +81,7 @@ print("reached", outcome.progress.train_iter, outcome.cfg.system.learner0.rank_h
 
 @pytest.mark.slow
 def test_on_a_ray_of_the_run_ranks_meet_at_the_loopback_address():
-    done = subprocess.run(
-        [sys.executable, "-c", IN_A_RAY_OF_ITS_OWN],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=2 * DEADLINE_S,
-        check=False,
-    )
+    done = run_python("-c", IN_A_RAY_OF_ITS_OWN, timeout=2 * DEADLINE_S)
     assert done.stdout.splitlines()[-1:] == ["reached 20 127.0.0.1"], done.stderr
 
 

@@ -6,14 +6,13 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 
 from ding import train
 from ding.config import compile_config, compile_config_parallel
-from ding.entry.cli import cli
 from ding.entry.experiment import with_command_mode
 from ding.entry.recipes import FOLDER, MEASURED, all_recipes, find_recipe, recipe_named
 from ding.utils.config_helper import ConfigError
+from tests.programs import ding
 
 RECIPES = all_recipes()
 NAMES = [recipe.name for recipe in RECIPES]
@@ -68,8 +67,7 @@ def test_a_recipe_compiles_and_trains(recipe):
     words += ["--set", "env.evaluator_env_num=1", "--exp-name", "run"]
     if recipe.policy in ("ppo", "a2c"):
         words += ["--set", f"policy.collect.n_sample={4 * main.env.collector_env_num}"]
-    result = CliRunner().invoke(cli, words)
-    assert result.exit_code == 0, result.output
+    ding(*words)
     with open("run/result.json", encoding="utf-8") as file:
         assert json.load(file)["train_iter"] >= 3
 
@@ -143,19 +141,18 @@ def test_unknown_recipes_and_those_of_other_policies_are_refused():
         train("dqn", "CartPole-v1", recipe="dqn_cartpol", iterations=1)
     with pytest.raises(ConfigError, match="ppo_box2d.* is for 'ppo'"):
         train("dqn", "CartPole-v1", recipe="ppo_box2d", iterations=1)
-    result = CliRunner().invoke(cli, ["train", "dqn", "CartPole-v1", "--env-steps", "9", "--recipe", "x"])
-    assert result.exit_code == 1 and "there is no recipe 'x'" in result.output and "Traceback" not in result.output
+    told = ding("train", "dqn", "CartPole-v1", "--env-steps", "9", "--recipe", "x", status=1)
+    assert "there is no recipe 'x'" in told
 
 
 def test_the_list_of_recipes():
-    result = CliRunner().invoke(cli, ["list", "recipes"])
-    assert result.exit_code == 0, result.output
-    first, _, _, *rows = result.output.splitlines()
+    output = ding("list", "recipes")
+    first, _, _, *rows = output.splitlines()
     assert first == f"Available recipes: {len(RECIPES)}, in {FOLDER}"
     assert [row.split()[0] for row in rows if not row.startswith(" ")] == NAMES
     for recipe in RECIPES:
         for outcome in recipe.measured.values():
-            assert outcome in result.output
+            assert outcome in output
 
 
 def test_what_was_measured_belongs_to_envs_of_its_recipe():

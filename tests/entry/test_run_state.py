@@ -11,11 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from click.testing import CliRunner
 from easydict import EasyDict
 
 from ding.entry import serial_pipeline_sqil
-from ding.entry.cli import cli
 from ding.entry.cli_commands import show_states
 from ding.entry.serial_entry import run_serial
 from ding.policy.command_mode_policy_instance import DQNCommandModePolicy
@@ -27,6 +25,7 @@ from ding.worker.learner.learner_hook import LearnerHook, hook_mapping
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.entry.killed_runs import metrics, play
 from tests.entry.test_application_entry import always
+from tests.programs import ding
 
 
 def configs(run_state: Any = None, **changes: Any) -> Any:
@@ -316,20 +315,17 @@ def test_a_run_whose_envs_are_served_in_any_order_is_shown_as_not_exact(manager:
 
 def test_the_command_shows_states_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     run(run_state={"every_iter": 5, "keep": 9})
-    shown = CliRunner().invoke(cli, ["state", "exp"])
-    assert shown.exit_code == 0
-    rows = shown.output.splitlines()
+    shown = ding("state", "exp")
+    rows = shown.splitlines()
     assert rows[0].split() == ["state", "saved", "why", "iteration", "env", "steps", "return", "size", "exact"]
     assert rows[2].split()[3:5] == ["interval", "6"] and rows[3].split()[3:5] == ["end", "12"]
-    assert f"torch {torch.__version__}" in shown.output
+    assert f"torch {torch.__version__}" in shown
     os.makedirs("empty")
-    failed = CliRunner().invoke(cli, ["state", "empty"])
-    assert failed.exit_code == 1 and "there is no state in 'empty/run_state'" in failed.output
+    assert "there is no state in 'empty/run_state'" in ding("state", "empty", status=1)
     calls: list[Any] = []
     monkeypatch.setattr("ding.entry.serial_entry.serial_pipeline", lambda *args, **kwargs: calls.append(kwargs))
     for command in (["-m", "serial", "-c"], ["train"]):
-        done = CliRunner().invoke(cli, [*command, "exp/formatted_total_config.py", "--resume"])
-        assert done.exit_code == 0, done.output
+        ding(*command, "exp/formatted_total_config.py", "--resume")
     assert [call["resume"] for call in calls] == [True, True]
 
 

@@ -5,11 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from ding.entry import cli_modes
-from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
+from tests.programs import ding
 
 CONFIG = """
 main_config = dict(
@@ -27,10 +26,6 @@ def in_new_folder(tmp_path):
     (tmp_path / "config.py").write_text(CONFIG)
 
 
-def ding(*words):
-    return CliRunner().invoke(cli, ["train", *words])
-
-
 @pytest.mark.parametrize(
     ("words", "folders"),
     [
@@ -46,29 +41,27 @@ def test_each_of_several_seeds_has_a_folder_of_its_own(monkeypatch, words, folde
     monkeypatch.setattr(
         cli_modes, "train_config", lambda config, seed, *_, exp_name, **__: trained.update({seed: exp_name})
     )
-    assert ding("config.py", *words).exit_code == 0
+    ding("train", "config.py", *words)
     assert trained == folders and list(trained) == list(folders)
 
 
 @pytest.mark.slow
 def test_several_seeds_train_at_the_same_time():
     words = ["dqn", "CartPole-v1", "--env-step", "16", "--exp-name", "run", "--no-strict-config", *QUICK]
-    result = ding(*words, "--seed", "0", "1", "2", "--jobs", "2")
-    assert result.exit_code == 0, result.output
+    output = ding("train", *words, "--seed", "0", "1", "2", "--jobs", "2")
     for seed in range(3):
         run = RunFolder(f"run_seed{seed}")
         assert (run.seed, run.result()["env_step"], run.compiled.policy.learn.batch_size) == (seed, 16, 8)
-        assert (
-            f"seed {seed} | Training dqn on CartPole-v1 with seed {seed}. Files: ./run_seed{seed}" in result.output
-        ), result.output
+        assert f"seed {seed} | Training dqn on CartPole-v1 with seed {seed}. Files: ./run_seed{seed}" in output
 
 
 def test_seeds_that_fail_are_named_and_leave_the_others_alone(monkeypatch):
     script = "import sys; sys.exit('no luck' if sys.argv[-1] == '--seed=1' else 0)"
     monkeypatch.setattr(cli_modes, "_COMMAND", (sys.executable, "-c", script))
-    result = ding("dqn", "CartPole-v1", "--env-step", "16", "--seed", "0", "1", "2", "--jobs", "2")
-    assert result.exit_code == 1 and "seed 1 | no luck" in result.output
-    assert result.output.splitlines()[-1] == "Error: of the seeds [0, 1, 2], [1] have failed; their output is above"
+    words = ["dqn", "CartPole-v1", "--env-step", "16", "--seed", "0", "1", "2", "--jobs", "2"]
+    output = ding("train", *words, status=1)
+    assert "seed 1 | no luck" in output
+    assert output.splitlines()[-1] == "Error: of the seeds [0, 1, 2], [1] have failed; their output is above"
 
 
 @pytest.mark.guarantees("signals")
@@ -89,5 +82,5 @@ def test_a_signal_ends_all_seeds_which_then_resume(number):
     for seed in (0, 1):
         assert f"seed {seed} | received SIGTERM: saving a checkpoint, then leaving" in output
         assert RunFolder(f"own_seed{seed}").checkpoint("interrupt")
-    again = ding("config.py", "--seed", "0", "1", "--jobs", "2", "--resume", "--train-iter", "1")
-    assert again.exit_code == 0 and "seed 1 | Over: " in again.output, again.output
+    again = ding("train", "config.py", "--seed", "0", "1", "--jobs", "2", "--resume", "--train-iter", "1")
+    assert "seed 1 | Over: " in again

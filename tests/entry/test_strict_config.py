@@ -4,12 +4,11 @@ import os
 import pathlib
 
 import pytest
-from click.testing import CliRunner
 
 from ding.entry import serial_pipeline
-from ding.entry.cli import cli
 from ding.entry.describe import origins
 from tests.entry.fakes import pair, setting
+from tests.programs import ding
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "ding" / "example"
 CONFIG = str(EXAMPLES / "cartpole_dqn.py")
@@ -51,19 +50,17 @@ def test_a_run_trains_with_keys_that_nothing_reads_and_warns_of_each_once(caplog
 
 def test_the_command_train_is_strict_unless_told_otherwise():
     given = ["train", CONFIG, "--set", "policy.learn.lr=3", "--set", "policy.gamma=0.9", "--train-iter", "1"]
-    result = CliRunner().invoke(cli, given)
-    assert result.exit_code == 1 and "policy.learn.lr = 3; use policy.learn.learning_rate" in result.output
-    assert "policy.gamma = 0.9" in result.output
+    refused = ding(*given, status=1)
+    assert "policy.learn.lr = 3; use policy.learn.learning_rate" in refused and "policy.gamma = 0.9" in refused
     assert os.listdir() == []
-    result = CliRunner().invoke(cli, [*given, "--set", "exp_name=mine", "--no-strict-config"])
-    assert result.exit_code == 0 and os.path.exists("mine/result.json"), result.output
+    ding(*given, "--set", "exp_name=mine", "--no-strict-config")
+    assert os.path.exists("mine/result.json")
 
 
 def test_the_modes_of_di_engine_are_not_strict():
     text = pathlib.Path(CONFIG).read_text() + "\nmain_config['policy']['kappa'] = 1\n"
     pathlib.Path("config.py").write_text(text)
-    result = CliRunner().invoke(cli, ["-m", "serial", "-c", "config.py", "-s", "0", "--train-iter", "1"])
-    assert result.exit_code == 0, result.output
+    ding("-m", "serial", "-c", "config.py", "-s", "0", "--train-iter", "1")
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=os.path.basename)

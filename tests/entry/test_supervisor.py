@@ -4,7 +4,6 @@ import os
 import queue
 import signal
 import threading
-from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -273,13 +272,3 @@ def test_a_worker_whose_task_does_not_end_with_the_run_is_killed_and_named(super
     assert workers[0].pid is not None and supervisor.restarts == {}
     supervisor.end()
     assert [text for text in caplog.messages if "c1" in text] == [told] and run.told.empty()
-
-
-def test_a_learner_has_longer_to_end_its_task_than_a_collector(supervise, monkeypatch):
-    monkeypatch.setitem(END_S, "learner", PATIENCE_S)
-    supervisor, run, workers = supervise(names=("c0",), kind="learner")
-    run.workers = [state("c0", "busy")]
-    begin = monotonic()
-    supervisor.close()
-    assert supervisor._workers["c0"].due >= begin + PATIENCE_S
-    assert run.told.empty() and workers[0].is_alive()

@@ -1,18 +1,16 @@
 """`tune`: what it tries, what it keeps, and how a study continues."""
 
 import os
-import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from ding.config.read import read_config
 from ding.entry import serial_pipeline, train, tune
-from ding.entry.cli import cli
 from ding.entry.run_folder import RunFolder
 from ding.entry.tuning import read_space, tune_config
 from ding.utils.config_helper import ConfigError
+from tests.programs import ding, run_python
 
 QUICK = {"iterations": 2, "eval_episodes": 1, "n_sample": 8, "recipe": False}
 NEEDS_OPTUNA = "needs the extra tune"
@@ -140,18 +138,15 @@ class TestWithOptuna:
         found = tune_config(path, {"policy.nstep": (1, 2)}, trials=2, folder="study", max_train_iter=1)
         assert set(found.values) == {"policy.learn.batch_size", "policy.nstep"}
         command = ["tune", path, "--trials", "3", "--exp-name", "study", "--train-iter", "1"]
-        result = CliRunner().invoke(cli, [*command, "--search", "policy.nstep=1:2"])
-        assert result.exit_code == 0 and os.path.isdir("study/trial_002/seed0")
+        ding(*command, "--search", "policy.nstep=1:2")
+        assert os.path.isdir("study/trial_002/seed0")
 
     def test_the_command_tunes_a_policy_on_an_env_and_draws_a_plot(self):
         command = (
             "tune dqn CartPole-v1 --search nstep=1,2 --search learning_rate=1e-4:1e-2:log --train-iter 1 --trials 2"
         )
         settings = ["--set", "batch_size=8", "--set", "policy.collect.n_sample=8", "--exp-name", "study"]
-        done = subprocess.run(
-            [sys.executable, "-m", "ding.entry.cli", *command.split(), *settings],
-            capture_output=True, text=True, timeout=300, check=True,
-        )  # fmt: skip
+        done = run_python("-m", "ding.entry.cli", *command.split(), *settings)
         assert "The best of 2 trials: mean return" in done.stderr
         pytest.importorskip("matplotlib", reason="needs the extra plot")
         assert os.path.getsize("study/tuning.png") > 1000

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.entry.dist_fakes import ROOT, Roles, first_line, free_ports
+from tests.entry.dist_fakes import Roles, first_line, free_ports
+from tests.programs import printed
 
 DEADLINE_S = 180
 PORTS = dict(zip(("coordinator", "learner0", "collector0", "collector1"), free_ports(4), strict=True))
@@ -145,18 +146,13 @@ def test_cartpole_is_trained_across_two_hosts_with_a_token_and_not_without(tmp_p
                 packets.append(tmp_path / f"{host.address}.packets")
                 stack.enter_context(captured(host, packets[-1]))
         machines = stack.enter_context(contextlib.closing(Machines(f"{config}.pkl", tmp_path)))
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         places = ["-cdh", one.address, "-lh", other.address, "-clh", f"{one.address},{other.address}"]
         ports = ["-cdp", PORTS["coordinator"], "-lp", PORTS["learner0"]]
         ports += ["-clp", f"{PORTS['collector0']},{PORTS['collector1']}"]
         command = ["-m", "dist", "-M", "config", "-c", config, "--train-iter", 4000, *places, *ports]
-        prepared = subprocess.run(
-            [sys.executable, "-m", "ding.entry.cli", *map(str, command)],
-            cwd=shared, env=environment, capture_output=True, text=True, timeout=DEADLINE_S,
-        )  # fmt: skip
-        assert prepared.returncode == 0, prepared.stderr
+        prepared = printed("-m", "ding.entry.cli", *command, cwd=shared)
         place = f"{other.address} (port {PORTS['collector1']})"
-        assert f"at {place}: ding -m dist -M collector --module-name collector1" in prepared.stdout
+        assert f"at {place}: ding -m dist -M collector --module-name collector1" in prepared
 
         if one.prefix:
             status, output = machines.run_on(one, "collector", "--module-name", "collector0", token=None)

@@ -16,7 +16,7 @@ from ding.envs import (
     get_vec_env_setting,
 )
 from ding.utils.registry_factory import ENV_REGISTRY
-from tests.envs.fakes import CountingEnv
+from tests.envs.env_manager.scripted_env import ScriptedEnv
 
 
 def test_timestep_has_four_fields_in_order():
@@ -32,10 +32,10 @@ def test_an_env_that_lacks_a_method_cannot_be_made(missing):
 
 
 def test_optional_members_of_an_env():
-    class Plain(CountingEnv):
+    class Plain(ScriptedEnv):
         enable_save_replay = BaseEnv.enable_save_replay
 
-    env = Plain({})
+    env = Plain()
     assert env.random_action() is None
     with pytest.raises(NotImplementedError):
         env.enable_save_replay("./video")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -12,24 +12,25 @@ import pytest
 from easydict import EasyDict
 
 from ding.envs import BaseEnvManager, EnvState, GymnasiumEnv, create_env_manager, get_env_manager_cls
-from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
-from tests.envs.fakes import CountingEnv, Failing, Hanging, states
+from tests.envs.env_manager.scripted_env import Raise, ScriptedEnv, Wait, states
 
 FAST = {"retry_waiting_time": 0}
 
 
+BROKEN = Raise(ValueError("broken"))
+
+
 class Pool:
-    """A manager over CountingEnvs, with every env it ever made in `made` (the first is the reference)."""
+    """A manager over scripted envs, with every env it ever made in `made` (the first is the reference)."""
 
-    def __init__(self, *env_cfgs, **manager_cfg):
+    def __init__(self, *envs, **cfg):
         self.made = []
-        self.manager = BaseEnvManager(
-            [lambda cfg=cfg: self._make(cfg) for cfg in env_cfgs], EasyDict({**FAST, **manager_cfg})
-        )
+        makers = [partial(self._make, number, **env) for number, env in enumerate(envs)]
+        self.manager = BaseEnvManager(makers, EasyDict({**FAST, **cfg}))
 
-    def _make(self, cfg):
-        self.made.append(CountingEnv(cfg))
+    def _make(self, number, **how):
+        self.made.append(ScriptedEnv(number, **how))
         return self.made[-1]
 
     @property
@@ -41,27 +42,14 @@ def act(manager, *env_ids):
     return manager.step({env_id: np.array([env_id]) for env_id in env_ids or manager.ready_obs_id})
 
 
-def test_default_config():
-    assert BaseEnvManager.default_config() == {
-        "episode_num": math.inf,
-        "max_retry": 1,
-        "retry_type": "reset",
-        "auto_reset": True,
-        "step_timeout": None,
-        "reset_timeout": None,
-        "retry_waiting_time": 0.1,
-        "cfg_type": "BaseEnvManagerDict",
-    }
-
-
 def test_it_is_registered_as_base():
     cfg = EasyDict(type="base", episode_num=2)
     assert get_env_manager_cls(cfg) is BaseEnvManager
-    manager = create_env_manager(cfg, [lambda: CountingEnv({})])
+    manager = create_env_manager(cfg, [ScriptedEnv])
     assert type(manager) is BaseEnvManager
     assert cfg == {"type": "base", "episode_num": 2}
     with pytest.raises(KeyError):
-        create_env_manager({}, [lambda: CountingEnv({})])
+        create_env_manager({}, [ScriptedEnv])
     with pytest.raises(KeyError):
         get_env_manager_cls({"type": "nowhere"})
 
@@ -76,33 +64,16 @@ def test_import_names_may_bring_the_manager(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
         cfg = {"type": "outside", "import_names": ["outside_manager_pkg"]}
-        assert type(create_env_manager(cfg, [lambda: CountingEnv({})])).__name__ == "Outside"
+        assert type(create_env_manager(cfg, [ScriptedEnv])).__name__ == "Outside"
     finally:
         ENV_MANAGER_REGISTRY.pop("outside", None)
 
 
 def test_an_empty_or_partial_config_is_filled_from_the_defaults():
-    manager = BaseEnvManager([lambda: CountingEnv({})])
+    manager = BaseEnvManager([ScriptedEnv])
     manager.launch()
     assert not act(manager)[0].done
-    assert BaseEnvManager([lambda: CountingEnv({})], EasyDict(episode_num=1))._cfg.max_retry == 1
-
-
-@pytest.mark.parametrize(
-    "cfg",
-    [
-        {"retry_type": "restart"},
-        {"episode_num": 0},
-        {"max_retry": -1},
-        {"auto_reset": 1},
-        {"step_timeout": "5"},
-        {"reset_timeout": 0},
-        {"retry_waiting_time": -1},
-    ],
-)
-def test_a_config_is_checked_at_construction(cfg):
-    with pytest.raises(ConfigError, match=next(iter(cfg))):
-        BaseEnvManager([lambda: CountingEnv({})], cfg)
+    assert BaseEnvManager([ScriptedEnv], EasyDict(episode_num=1))._cfg.max_retry == 1
 
 
 def test_no_envs_is_an_index_error():
@@ -111,31 +82,32 @@ def test_no_envs_is_an_index_error():
 
 
 def test_spaces_come_from_a_reference_env_that_is_not_stepped():
-    pool = Pool({}, {"action_space": "mine"})
-    manager = pool.manager
-    assert manager.env_ref is pool.made[0]
-    assert (manager.observation_space, manager.action_space, manager.reward_space) == (
-        "obs space",
-        None,
-        "reward space",
-    )
+    pool = Pool({"space": None}, {})
+    manager, reference = pool.manager, pool.made[0]
+    assert manager.env_ref is reference
+    spaces = manager.observation_space, manager.action_space, manager.reward_space
+    assert spaces == (None, reference.action_space, None)
     assert (manager.env_num, manager.closed, len(pool.made)) == (2, True, 1)
     manager.launch()
     assert len(pool.made) == 3
-    assert pool.made[0].params == []
+    assert reference.told == []
 
 
 def test_an_env_without_spaces_before_its_reset_is_reset_for_them():
-    class Late(CountingEnv):
+    class Late(ScriptedEnv):
         @property
         def observation_space(self):
-            if not self.params:
+            if not self.told:
                 raise ValueError("not yet")
             return "late space"
 
-    manager = BaseEnvManager([lambda: Late({})], {})
+        @observation_space.setter
+        def observation_space(self, space):
+            """It is known late."""
+
+    manager = BaseEnvManager([Late], {})
     assert manager.observation_space == "late space"
-    assert (len(manager.env_ref.params), manager.env_ref.close_count) == (1, 1)
+    assert manager.env_ref.calls == {"make": 0, "reset": 0, "close": 0}
 
 
 def test_state_values():
@@ -154,7 +126,7 @@ def test_observations_are_the_arrays_of_the_env():
     pool = Pool({"length": 5})
     pool.manager.launch()
     timestep = act(pool.manager)[0]
-    assert timestep.obs is pool.envs[0]._obs
+    assert timestep.obs is pool.envs[0]._arrays[0]
     assert pool.manager.ready_obs[0] is timestep.obs
 
 
@@ -162,13 +134,13 @@ def test_observations_are_the_arrays_of_the_env():
 
 
 def test_a_failed_step_is_told_with_its_origin_and_marks_the_env():
-    manager = Pool({"on_step": Failing(0)}, {}).manager
+    manager = Pool({"deeds": {("step", 0): BROKEN}}, {}).manager
     manager.launch()
     with pytest.raises(RuntimeError, match=r"Env 0 step has exceeded max retries\(1\)") as caught:
         act(manager)
     assert isinstance(caught.value.__cause__, ValueError)
     assert "Traceback" in str(caught.value)
-    assert "fakes.py" in str(caught.value)
+    assert "scripted_env.py" in str(caught.value)
     assert "ValueError: broken" in str(caught.value)
     assert states(manager) == ["ERROR", "RUN"]
     assert not manager.closed
@@ -178,61 +150,24 @@ def test_a_failed_step_is_told_with_its_origin_and_marks_the_env():
 
 
 def test_a_step_is_tried_max_retry_times_on_the_same_env():
-    hook = Failing(0, 1)
-    pool = Pool({"on_step": hook}, max_retry=3)
+    pool = Pool({"deeds": {("step", 0): BROKEN, ("step", 1): BROKEN}}, max_retry=3)
     pool.manager.launch()
-    assert act(pool.manager)[0].obs.tolist() == [0, 1]
-    assert (hook.count, len(pool.envs)) == (3, 1)
-
-
-def test_a_reset_that_fails_every_time_closes_the_manager():
-    hook = Failing(*range(9))
-    pool = Pool({}, {"on_reset": hook}, max_retry=2)
-    with pytest.raises(RuntimeError, match=r"Env 1 reset has exceeded max retries\(2\)") as caught:
-        pool.manager.launch()
-    assert isinstance(caught.value.__cause__, ValueError)
-    assert hook.count == 2
-    assert pool.manager.closed
-    assert states(pool.manager) == ["VOID"] * 2
-    assert [env.close_count for env in pool.envs] == [1, 1]
-
-
-def test_an_auto_reset_that_fails_closes_the_manager():
-    manager = Pool({"length": 1, "on_reset": Failing(1)}).manager
-    manager.launch()
-    with pytest.raises(RuntimeError, match="Env 0 reset"):
-        act(manager)
-    assert manager.closed
-
-
-def test_retry_type_reset_tries_the_same_env_again():
-    pool = Pool({"on_reset": Failing(0)}, max_retry=2)
-    pool.manager.launch({0: {"level": 1}})
-    assert pool.envs[0].params == [{"level": 1}, {"level": 1}]
-    assert len(pool.envs) == 1
-
-
-def test_retry_type_renew_makes_the_env_anew_with_its_seed_and_parameters():
-    pool = Pool({"on_reset": Failing(0)}, max_retry=2, retry_type="renew")
-    pool.manager.seed(5)
-    pool.manager.launch({0: {"level": 1}})
-    first, second = pool.envs
-    assert (first.close_count, second.params, second.seeds) == (1, [{"level": 1}], [(5,)])
-    assert pool.manager.length == [3]
+    assert act(pool.manager)[0].obs.tolist() == [0, 0, 1]
+    assert [env.calls["step"] for env in pool.envs] == [2]
 
 
 def test_an_env_that_cannot_be_made_closes_those_that_were():
     class Unlicensed(Pool):
-        def _make(self, cfg):
+        def _make(self, number, **how):
             if len(self.made) == 2:
                 raise OSError("no licence")
-            return super()._make(cfg)
+            return super()._make(number, **how)
 
     pool = Unlicensed({}, {})
     with pytest.raises(OSError):
         pool.manager.launch()
     assert pool.manager.closed
-    assert pool.envs[0].close_count == 1
+    assert pool.envs[0].calls["close"] == 0
     assert states(pool.manager) == ["VOID"] * 2
 
 
@@ -241,7 +176,7 @@ def test_an_env_that_cannot_be_made_closes_those_that_were():
     "takes any number of seconds, exactly",
 )
 def test_a_step_that_takes_too_long_is_broken_off():
-    manager = Pool({"on_step": Hanging(0)}, step_timeout=0.05).manager
+    manager = Pool({"deeds": {("step", 0): Wait()}}, step_timeout=0.05).manager
     manager.launch()
     with pytest.raises(RuntimeError, match="Env 0 step") as caught:
         act(manager)
@@ -249,9 +184,9 @@ def test_a_step_that_takes_too_long_is_broken_off():
 
 
 def test_a_reset_that_takes_too_long_is_tried_again():
-    pool = Pool({"on_reset": Hanging(0)}, {}, reset_timeout=0.05, max_retry=2)
+    pool = Pool({"deeds": {("reset", 0): Wait()}}, {}, reset_timeout=0.05, max_retry=2)
     pool.manager.launch()
-    assert len(pool.envs[0].params) == 2
+    assert len(pool.envs[0].told) == 2
     assert pool.manager.ready_obs_id == [0, 1]
 
 
@@ -368,7 +303,7 @@ def test_replay_paths_are_applied_at_launch_and_spare_running_envs_a_reset(paths
     act(pool.manager)
     with caplog.at_level(logging.WARNING):
         pool.manager.reset()
-    assert [len(env.params) for env in pool.envs] == [2, 1]
+    assert [len(env.told) for env in pool.envs] == [2, 1]
     assert "env 1 is recorded and runs" in caplog.text
 
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from ding.envs import DingEnvWrapper, EnvWrapper, FrameStackWrapper
 from ding.envs.gym_env import env as gym_env
 from ding.utils.config_helper import ConfigError
-from tests.envs.toys import FourValueToy, Toy
+from tests.envs.toys import FourValueToy, Toy, seeds_of, until_done
 
 
 @pytest.fixture
@@ -26,17 +26,6 @@ def registered():
     gymnasium.register("DingToy-v1", entry_point=make, max_episode_steps=3)
     yield made
     del gymnasium.registry["DingToy-v1"]
-
-
-def seeds_of(seed, env_index, episodes):
-    return [int(np.random.SeedSequence([seed, env_index, k]).generate_state(1)[0]) for k in episodes]
-
-
-def until_done(env, action=0):
-    timestep = None
-    while timestep is None or not timestep.done:
-        timestep = env.step(action)
-    return timestep
 
 
 def test_an_env_by_id_is_made_at_the_first_reset(registered):

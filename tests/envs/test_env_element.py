@@ -49,13 +49,20 @@ def test_processors_of_an_element_are_part_of_its_info():
     assert info.from_agent_processor is None
 
 
-def test_an_element_without_shape_or_value_is_refused():
-    class Empty(Speed):
-        def _init(self):
-            self._shape = (1,)
+class Shapeless(Speed):
+    def _init(self):
+        self._shape = (1,)
 
-    with pytest.raises(AssertionError, match=r"Empty\._init must set _shape and _value"):
-        Empty()
+
+class Coreless(SpeedRunner):
+    def _init(self):
+        """It forgets its element."""
+
+
+@pytest.mark.parametrize(("cls", "names"), [(Shapeless, "_shape and _value"), (Coreless, "_core")])
+def test_what_its_init_must_set_is_named(cls, names):
+    with pytest.raises(AssertionError, match=rf"{cls.__name__}\._init must set {names}"):
+        cls()
 
 
 def test_an_element_must_say_how_it_is_made():
@@ -70,15 +77,6 @@ def test_a_runner_reads_its_element_from_an_engine():
     assert runner.info == Speed(3).info
     assert repr(runner) == "Speed: up to 3 m/s"
     assert FromModule is EnvElementRunner
-
-
-def test_a_runner_without_an_element_is_refused():
-    class Empty(SpeedRunner):
-        def _init(self):
-            pass
-
-    with pytest.raises(AssertionError, match=r"Empty\._init must set _core"):
-        Empty()
 
 
 def test_an_env_info_is_made_of_elements():

@@ -15,41 +15,18 @@ from ding.envs.common.gym_compat import bounds_of
 from ding.envs.env.gymnasium_env import GymnasiumSource, resolve_id
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import plain
-from ding.utils.registry_factory import ENV_REGISTRY
+from tests.envs.toys import Toy, seeds_of
 
 MADE: list[ProbeEnv] = []
 
 
-class ProbeEnv(gymnasium.Env):
-    """Records what it is given; observations are sampled from its space, episodes end where `script` says."""
+class ProbeEnv(Toy):
+    """Its observations are sampled from its space, and those that are made are remembered."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
-
-    def __init__(self, obs_space=None, act_space=None, script=((1.0, False, False),), render_mode=None):
-        self.observation_space = obs_space or spaces.Box(-1, 1, (2,), np.float64)
-        self.action_space = act_space or spaces.Discrete(3)
-        self.script, self.render_mode = script, render_mode
-        self.seeds, self.options, self.actions, self.closed = [], [], [], 0
+    def __init__(self, obs_space=None, act_space=None, length=9, render_mode=None):
+        shown = obs_space or spaces.Box(-1, 1, (2,), np.float64)
+        super().__init__(length, (1.0,), lambda *_: shown.sample(), shown, act_space, render_mode=render_mode)
         MADE.append(self)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.seeds.append(seed)
-        self.options.append(options)
-        self.count = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        self.actions.append(action)
-        reward, terminated, truncated = self.script[min(self.count, len(self.script) - 1)]
-        self.count += 1
-        return self.observation_space.sample(), reward, terminated, truncated, {"own": self.count}
-
-    def render(self):
-        return np.full((4, 4, 3), self.count, np.uint8)
-
-    def close(self):
-        self.closed += 1
 
 
 @pytest.fixture(autouse=True)
@@ -64,17 +41,6 @@ def probe(**kwargs):
     env = GymnasiumEnv({"env": lambda: ProbeEnv(**kwargs), **keys})
     env.reset()
     return env
-
-
-def test_it_is_the_env_type_gymnasium():
-    assert ENV_REGISTRY.get("gymnasium") is GymnasiumEnv
-
-
-def test_a_time_limit_can_be_given_for_an_id():
-    env = GymnasiumEnv({"env_id": "CartPole-v1", "max_episode_steps": 1})
-    env.reset()
-    assert env.step(0).info["truncated"]
-    env.close()
 
 
 @pytest.mark.differs(
@@ -197,10 +163,6 @@ def test_spaces_are_known_before_the_first_reset_and_the_env_they_came_from_is_c
     assert made[1].closed == 0
 
 
-def seeds_of(seed, env_index, episodes):
-    return [int(np.random.SeedSequence([seed, env_index, k]).generate_state(1)[0]) for k in episodes]
-
-
 def test_seeds_are_kept_over_close(made):
     env = GymnasiumEnv({"env": ProbeEnv})
     env.seed(1)
@@ -255,9 +217,9 @@ def test_kwargs_go_to_make():
 
 @pytest.mark.parametrize("env", [ProbeEnv, (ProbeEnv, {"render_mode": "human"})])
 def test_kwargs_are_arguments_of_a_class_or_function(env):
-    source = GymnasiumSource.from_config({"env": env, "kwargs": {"script": (), "render_mode": "rgb_array"}})
+    source = GymnasiumSource.from_config({"env": env, "kwargs": {"length": 5, "render_mode": "rgb_array"}})
     made = source.make()
-    assert source.name == "ProbeEnv" and made.script == () and made.render_mode == "rgb_array"
+    assert source.name == "ProbeEnv" and made.length == 5 and made.render_mode == "rgb_array"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from ding.envs import BaseEnv, DingEnvWrapper, GymnasiumEnv
 from ding.utils.config_helper import ConfigError
-from tests.envs.toys import Toy
+from tests.envs.toys import Toy, seeds_of
 
 KINDS = {
     "gymnasium": lambda make, cfg: GymnasiumEnv({"env": make, **cfg}),
@@ -52,10 +52,6 @@ def begun(over, cfg=(), **toy):
     env, made = over(cfg, **toy)
     env.reset()
     return env, made[-1]
-
-
-def seeds_of(seed, env_index, episodes):
-    return [int(np.random.SeedSequence([seed, env_index, k]).generate_state(1)[0]) for k in episodes]
 
 
 def returned(timestep):

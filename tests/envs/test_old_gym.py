@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 import warnings
 
 import gymnasium
@@ -24,8 +22,10 @@ from ding.envs import (
 from ding.envs.gym_env import env as gym_env
 from ding.example.cartpole_dqn import create_config, main_config
 from ding.policy.policy_factory import PolicyFactory
+from tests.envs.toys import until_done
 from tests.fakes import ScriptedPolicy
 from tests.own_folder import own_folder as own_folder
+from tests.programs import printed
 
 pytestmark = [
     pytest.mark.oldgym,
@@ -75,13 +75,6 @@ def toys(gym):
     gym.register("OnlyOld-v3", entry_point=OldToy, max_episode_steps=3)
     yield made, OldToy
     del gym.envs.registration.registry["OnlyOld-v3"]
-
-
-def until_done(env, action=0):
-    timestep = None
-    while timestep is None or not timestep.done:
-        timestep = env.step(action)
-    return timestep
 
 
 def flags(timestep):
@@ -146,8 +139,7 @@ def test_gym_is_not_imported_where_it_is_not_needed():
         "env = DingEnvWrapper(cfg={'env_id': 'CartPole-v1', 'env_wrapper': ['frame_stack', lambda env: env]})\n"
         "env.reset(); env.step(env.random_action())\nprint('gym' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "False"
+    assert printed("-c", program) == "False\n"
 
 
 def test_spaces_of_gym_are_understood(gym, toys):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium
@@ -10,6 +10,19 @@ import numpy as np
 from gymnasium import spaces
 
 from ding.envs import BaseEnv, BaseEnvTimestep
+
+
+def seeds_of(seed: int, env_index: int, episodes: Iterable[int]) -> list[int]:
+    """The seeds of episodes of an env."""
+    return [int(np.random.SeedSequence([seed, env_index, k]).generate_state(1)[0]) for k in episodes]
+
+
+def until_done(env: Any, action: Any = 0) -> Any:
+    """The last timestep of the episode, if the env is given this action over and over."""
+    timestep = env.step(action)
+    while not timestep.done:
+        timestep = env.step(action)
+    return timestep
 
 
 class Lives:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ding.example import cartpole_dqn_ddp
-from tests.fork_server import ROOT
+from tests.programs import environment
 
 NAME = "ding.example.cartpole_dqn_ddp"
 
@@ -23,9 +23,8 @@ def in_tmp(monkeypatch):
 
 def run(*command, **variables):
     """Exit status and output of a command that ends, with all that it starts, within two minutes."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+    process = subprocess.Popen(command, env=environment(**variables), start_new_session=True, **streams)
     try:
         # The output ends when the last process that could write to it does.
         out, _ = process.communicate(timeout=120)

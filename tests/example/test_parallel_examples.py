@@ -1,21 +1,18 @@
 """The parallel examples, run as users run them."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from ding.example import cartpole_dqn_parallel
+from tests.programs import printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cartpole_dqn_parallel", "goofspiel_parallel"])
 def test_an_example_reaches_its_stop_value_and_says_where_its_files_are(name, tmp_path):
-    command = [sys.executable, "-m", f"ding.example.{name}", "--seed", "0"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("solved: mean return") and f"results are in ./{name}_seed0/" in done.stdout
+    output = printed("-m", f"ding.example.{name}", "--seed", "0")
+    assert output.startswith("solved: mean return") and f"results are in ./{name}_seed0/" in output
     assert {"ckpt", "eval.jsonl", "result.pkl", "total_config.py"} < set(os.listdir(tmp_path / f"{name}_seed0"))
 
 

@@ -110,22 +110,18 @@ def test_a_documented_config_runs(pair):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cartpole_a2c", "cartpole_ppo"])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_cartpole_examples_are_solved(name, seed):
+@pytest.mark.parametrize(
+    ("name", "seed", "steps", "least"),
+    [
+        *((name, seed, 100_000, 195) for name in ("cartpole_a2c", "cartpole_ppo") for seed in range(5)),
+        *(("pendulum_ppo", seed, 500_000, -300) for seed in range(3)),
+    ],
+)
+def test_an_example_is_solved(name, seed, steps, least):
     example = module(name)
-    argv = ["--seed", str(seed), "--max-env-step", "100000"]
+    argv = ["--seed", str(seed), "--max-env-step", str(steps)]
     assert runner.run(example.main_config, example.create_config, argv, train=run_serial_onpolicy) == 0
-    assert best_return(f"{name}_seed{seed}") >= 195
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_the_pendulum_example_is_solved(seed):
-    example = module("pendulum_ppo")
-    argv = ["--seed", str(seed), "--max-env-step", "500000"]
-    assert runner.run(example.main_config, example.create_config, argv, train=run_serial_onpolicy) == 0
-    assert best_return(f"pendulum_ppo_seed{seed}") > -300
+    assert best_return(f"{name}_seed{seed}") >= least
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import torch
 from easydict import EasyDict
 
+from tests.policy import samples
 from tests.policy.learning import set_paths
 
 
@@ -25,22 +26,9 @@ def make_config(policy_cls, space="reparameterization", **settings):
 
 def make_sample(i, action=None, **extra):
     """One transition as a buffer hands it out."""
-    sample = {
-        "obs": torch.rand(3),
-        "next_obs": torch.rand(3),
-        "action": torch.rand(2) * 2 - 1 if action is None else action,
-        "reward": torch.rand(1),
-        "done": i % 3 == 0,
-        "collect_iter": 0,
-        "replay_unique_id": f"buffer_{i}",
-        "replay_buffer_idx": i,
-        "priority": 1.0,
-        "staleness": 0,
-        "use": 1,
-        "IS": 0.5 + i,
-    }
-    sample.update(extra)
-    return sample
+    action = torch.rand(2) * 2 - 1 if action is None else action
+    sizes = {"obs": torch.rand(3), "next_obs": torch.rand(3), "action": action, "IS": 0.5 + i}
+    return samples.make_sample(i, **{**sizes, **extra})
 
 
 def make_batch(size=6, **extra):
@@ -60,20 +48,3 @@ def columns(data):
 
 def parameters(module):
     return torch.cat([p.detach().flatten() for p in module.parameters()]).clone()
-
-
-def assert_states_equal(a, b):
-    """Two nested states are the same, to the bit."""
-    assert type(a) is type(b)
-    if isinstance(a, dict):
-        assert list(a) == list(b)
-        for key in a:
-            assert_states_equal(a[key], b[key])
-    elif isinstance(a, list | tuple):
-        assert len(a) == len(b)
-        for x, y in zip(a, b, strict=True):
-            assert_states_equal(x, y)
-    elif isinstance(a, torch.Tensor):
-        assert torch.equal(a, b)
-    else:
-        assert a == b

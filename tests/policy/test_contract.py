@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -33,7 +32,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain, to_plain
 from ding.utils.data.samples import Samples, Table
 from ding.utils.registry_factory import POLICY_REGISTRY
-from tests.benchmarks.learning import names
+from tests.benchmarks.learning_tasks import TASKS
 from tests.generators import reseed
 from tests.own_folder import own_folder as own_folder
 from tests.policy.learning import model_of, set_paths, watch_syncs, watched_steps
@@ -47,13 +46,11 @@ _TIMES = ("forward_time", "backward_time")
 # Policies that give their samples a priority by the value of the next observation.
 _BOOTSTRAPPING = ["dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "mdqn", "sql", "sqn", "bdq", "ddpg", "td3", "d4pg",
                   "sac", "discrete_sac", "discrete_cql", "cql", "td3_bc", "iql"]  # fmt: skip
-each_policy = pytest.mark.parametrize("name", names())
+each_policy = pytest.mark.parametrize("name", TASKS)
 
 
 def _configs(name: str, nstep: int | None = None) -> EasyDict:
-    task = importlib.import_module(f"tests.benchmarks.learning_tasks.{name}")
-    pair = EasyDict(copy.deepcopy(task.main_config)), EasyDict(copy.deepcopy(task.create_config))
-    main, create = read_pair(pair)
+    main, create = read_pair(TASKS[name].configs())
     with_command_mode(create)
     main.exp_name = name
     main.env.update(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
@@ -153,7 +150,7 @@ def test_a_policy_that_takes_over_the_state_of_another_holds_the_same_and_goes_o
 
 _SCHEDULE = {"learn__lr_scheduler": {"epoch_num": 5, "min_lr_lambda": 0.1}}
 _LEARNING = [
-    *[(name, {}) for name in names()],
+    *[(name, {}) for name in TASKS],
     *[
         ("ppo", _SCHEDULE),
         ("dqn", {"learn__target_update_freq": 3, **_SCHEDULE}),
@@ -315,7 +312,7 @@ _TWINS = {**dict.fromkeys(("sac", "discrete_sac", "td3", "cql", "iql"), False), 
     "among the numbers",
     "monitors what is returned, as floats",
 )
-@pytest.mark.parametrize(("name", "twin"), [*[(name, None) for name in names()], *_TWINS.items()])
+@pytest.mark.parametrize(("name", "twin"), [*[(name, None) for name in TASKS], *_TWINS.items()])
 def test_learning_tells_the_monitored_values_as_floats(name: str, twin: bool | None) -> None:
     policy = make(name, "learn", **({} if twin is None else {"model__twin_critic": twin}))
     told: dict[str, Any] = {}
@@ -352,7 +349,7 @@ def test_a_time_limit_bootstraps_and_a_terminal_state_does_not(name: str) -> Non
                  for s in samples(name)]))["priority"] == errors()  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name not in ("pg", "ppo_pg", "bc")])
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in ("pg", "ppo_pg", "bc")])
 def test_importance_weights_without_priority_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="priority_IS_weight"):
         make(name, "learn", priority=False, priority_IS_weight=True)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +13,20 @@ import torch
 from ding import train
 from ding.entry import Training
 from ding.utils.pytorch_ddp_dist_helper import DDPContext
-from tests.benchmarks.learning import names
+from tests.benchmarks.learning_tasks import TASKS
 from tests.policy.learning import model_of
 from tests.policy.test_contract import act, batch, learn, make, observations, rows
+from tests.programs import printed
 from tests.same_state import through_bytes
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.gpu
-each_policy = pytest.mark.parametrize("name", names())
+each_policy = pytest.mark.parametrize("name", TASKS)
 # Losses that draw random numbers, which are others on another device.
 _DRAWING = ("rainbow", "iqn", "fqf", "td3", "sac", "discrete_sac", "cql", "td3_bc", "sqn")
 _RUNS = {
     **dict.fromkeys(("dqn", "rainbow", "ppo", "a2c", "r2d2", "impala"), "CartPole-v1"),
     **dict.fromkeys(("sac", "td3"), "Pendulum-v1"),
 }
-
-
-def run_python(*arguments: str, **variables: str) -> str:
-    """What a program prints."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **variables}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def pair(name: str) -> tuple[Any, Any]:
@@ -192,7 +180,7 @@ def test_a_run_is_continued_and_used_without_a_gpu(name: str, tmp_path: Path) ->
         "run = ding.entry.Training.load(sys.argv[1])\n"
         "numpy.save('actions.npy', run.predict(numpy.load('obs.npy')))\n"
     )
-    run_python("-c", script, str(folder), CUDA_VISIBLE_DEVICES="")
+    printed("-c", script, str(folder), CUDA_VISIBLE_DEVICES="")
     np.testing.assert_allclose(np.load("actions.npy"), Training.load(folder).predict(obs), 1e-4, 1e-4)
     assert np.shape(run.predict(obs)) == np.load("actions.npy").shape
 
@@ -223,11 +211,11 @@ if __name__ == "__main__":
 
 
 def test_a_process_that_has_asked_whether_there_is_a_gpu_forks_no_worker() -> None:
-    assert run_python("-c", _ASKS).split() == ["fork", "True", "spawn"]
+    assert printed("-c", _ASKS).split() == ["fork", "True", "spawn"]
 
 
 @pytest.mark.parametrize("has_asked", [True, False])
 def test_the_learner_of_a_parallel_run_uses_the_gpu(tmp_path: Path, has_asked: bool) -> None:
     script = tmp_path / "script.py"
     script.write_text(_PARALLEL if has_asked else _PARALLEL.replace("torch.cuda.is_available()", "True"))
-    assert run_python(str(script)).splitlines()[-1] == "True True"
+    assert printed(str(script)).splitlines()[-1] == "True True"

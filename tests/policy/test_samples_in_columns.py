@@ -9,23 +9,7 @@ from ding.policy.on_policy_data import OnPolicyData
 from ding.utils.data.samples import Samples, Table
 from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece, make_policy
 from tests.policy.samples import make_batch
-
-
-def assert_equal(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, torch.Tensor):
-        assert one.dtype is other.dtype and torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_equal(one[key], other[key])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            assert_equal(a, b)
-    else:
-        assert one == other
-
+from tests.same_state import assert_same
 
 OBSERVATIONS = {
     "vector": lambda: torch.rand(4),
@@ -56,7 +40,7 @@ def test_a_batch_of_columns_is_that_of_the_dicts(obs, change, keys):
     data = [{**sample, "obs": make_obs(), "next_obs": make_obs(), **CHANGES[change]} for sample in make_batch(4)]
     for kwargs in ({}, {"use_nstep": True}, {"ignore_done": True}):
         samples = Samples(Table.of(data))
-        assert_equal(
+        assert_same(
             default_preprocess_learn(samples, keys=keys, **kwargs), default_preprocess_learn(data, keys=keys, **kwargs)
         )
         assert samples.table is not None
@@ -74,11 +58,11 @@ def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(end):
     expected = policy.collect_mode.get_train_sample(piece)
     assert isinstance(made, Samples) and made.table is not None
     one, other = (OnPolicyData(samples, ignore_done=False, with_next=True) for samples in (made, expected))
-    assert_equal(one.columns, other.columns)
-    assert_equal(one.observations, other.observations)
+    assert_same(one.columns, other.columns)
+    assert_same(one.observations, other.observations)
     results = [make_policy().learn_mode.forward(samples) for samples in (made, expected)]
     assert results[0] == results[1]
-    assert_equal(list(made), expected)
+    assert_same(list(made), expected)
 
 
 def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():

@@ -2,7 +2,6 @@
 
 import copy
 
-import numpy as np
 import torch
 
 from ding.policy import create_policy
@@ -41,22 +40,6 @@ def collect(policy, data):
 
 def state_of(policy):
     return copy.deepcopy(policy.learn_mode.state_dict())
-
-
-def assert_same(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            assert_same(a, b)
-    elif isinstance(one, torch.Tensor | np.ndarray):
-        assert bool((one == other).all())
-    else:
-        assert one == other
 
 
 def stack(data, key):

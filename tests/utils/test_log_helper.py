@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import pathlib
 import re
 import resource
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,6 +14,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.log_helper import DistributedWriter, LoggerFactory, build_logger, pretty_print
+from tests.programs import run_python
 
 
 @pytest.fixture(autouse=True)
@@ -145,9 +142,6 @@ def test_pretty_print_refuses_what_is_not_json():
         pretty_print({"a": object()}, direct_print=False)
 
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
 def events(folder):
     """(tag, step, value or kind) of every entry in the event files of `folder`, in order of the file names."""
     from tensorboardX.proto.event_pb2 import Event
@@ -185,9 +179,7 @@ writer.add_scalar("x", 1.0, 1)
 
 
 def test_a_writer_that_nobody_closes_is_closed_when_the_program_ends(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    program = [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path)]
-    result = subprocess.run(program, check=True, capture_output=True, text=True, env=environment)
+    result = run_python("-W", "error", "-c", PROGRAM, tmp_path)
     assert (result.stderr, events(tmp_path)) == ("", [("x", 1, 1.0)])
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from ding.torch_utils.checkpoint_helper import CheckpointHelper
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.module_state import fit_optimizer_state, load_parts, parameter_names, parts_state
-from tests.policy.continuous_samples import assert_states_equal
+from tests.same_state import assert_same
 
 
 def make_net(*sizes):
@@ -36,13 +36,13 @@ def refused(parts, state, message, kind=ValueError, **kwargs):
     before = copy.deepcopy(parts_state(parts))
     with pytest.raises(kind, match=message):
         load_parts(parts, state, **kwargs)
-    assert_states_equal(parts_state(parts), before)
+    assert_same(parts_state(parts), before)
 
 
 def test_all_parts_take_their_state():
     parts, others = make_parts(3, 4, 2), make_parts(3, 4, 2)
     load_parts(parts, {**copy.deepcopy(parts_state(others)), "alpha": torch.tensor([0.25])})
-    assert_states_equal(parts_state(parts), {**parts_state(others), "alpha": torch.tensor([0.25])})
+    assert_same(parts_state(parts), {**parts_state(others), "alpha": torch.tensor([0.25])})
 
 
 def test_a_key_that_is_missing_is_named_unless_it_is_optional():
@@ -91,7 +91,7 @@ def test_a_state_that_is_damaged_is_refused(entries, message):
     before = copy.deepcopy(optimizer.state_dict())
     with pytest.raises(ValueError, match=message):
         optimizer.load_state_dict(changed(optimizer.state_dict(), **entries))
-    assert_states_equal(optimizer.state_dict(), before)
+    assert_same(optimizer.state_dict(), before)
     step(net, optimizer)
 
 
@@ -125,7 +125,7 @@ def test_states_of_other_versions_of_torch_load():
     other.load_state_dict(state)
     for model, own in ((net, optimizer), (twin, other)):
         step(model, own)
-    assert_states_equal(twin.state_dict(), net.state_dict())
+    assert_same(twin.state_dict(), net.state_dict())
 
 
 def test_a_state_in_an_order_that_is_accepted_is_brought_into_the_own_one():
@@ -135,10 +135,10 @@ def test_a_state_in_an_order_that_is_accepted_is_brought_into_the_own_one():
     reverse.accept_order(twin.parameters())
     reverse.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     moments = [reverse.state[parameter]["exp_avg"] for parameter in twin.parameters()]
-    assert_states_equal(moments, [optimizer.state[parameter]["exp_avg"] for parameter in net.parameters()])
+    assert_same(moments, [optimizer.state[parameter]["exp_avg"] for parameter in net.parameters()])
     for model, own in ((net, optimizer), (twin, reverse)):
         step(model, own)
-    assert_states_equal(twin.state_dict(), net.state_dict())
+    assert_same(twin.state_dict(), net.state_dict())
     again = copy.deepcopy(reverse)
     again.load_state_dict(reverse.state_dict())
     assert again.accepted_orders == ([3, 2, 1, 0],)
@@ -151,7 +151,7 @@ def test_checkpoint_files_are_checked_before_the_model_is_loaded(tmp_path):
     before = copy.deepcopy(net.state_dict())
     with pytest.raises(ValueError, match=r"0.weight \[4, 3\]: exp_avg is \[5, 3\]"):
         helper.load(path, net, optimizer)
-    assert_states_equal(net.state_dict(), before)
+    assert_same(net.state_dict(), before)
 
 
 @pytest.mark.parametrize(("state", "kind"), [(None, "NoneType"), ([1], "list"), ("model", "str")])

@@ -1,12 +1,9 @@
-import os
-import subprocess
-import sys
-
 import pytest
 
 import ding.utils
 from ding.utils import registry_factory
 from ding.utils.registry_factory import Registry
+from tests.programs import printed
 
 
 def test_register_as_decorator_names_by_argument_or_by_class_name():
@@ -101,9 +98,7 @@ def test_query_details_gives_file_and_line_when_traced(tmp_path):
         "print(dict(registry.query_details(['b'])))\n"
         "assert registry.query_details()['a'][0] == __file__\n"
     )
-    environment = {**os.environ, "DIENGINEREGTRACE": "ON", "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, env=environment)
-    assert result.stdout.strip() == str({"b": (str(script), 5)})
+    assert printed(script, DIENGINEREGTRACE="ON").strip() == str({"b": (str(script), 5)})
 
 
 def test_every_registry_is_exported_and_the_command_line_knows_each():

@@ -57,22 +57,13 @@ def test_fastcopy_goes_by_the_exact_type_and_can_be_taught_others(monkeypatch):
     assert fastcopy.copy(point) == point and fastcopy.copy(point).x is not point.x
 
 
-def make_module(tmp_path, monkeypatch, name):
+@pytest.mark.parametrize("form", [list, str], ids=["in a list", "alone"])
+def test_import_module_takes_names(form, tmp_path, monkeypatch):
+    name = f"some_env_package_{form.__name__}"
     (tmp_path / f"{name}.py").write_text("LOADED = True\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, name, raising=False)
-
-
-def test_import_module_takes_a_list_of_names(tmp_path, monkeypatch):
-    make_module(tmp_path, monkeypatch, "some_env_package")
-    import_module(["some_env_package"])
-    assert "some_env_package" in sys.modules
-
-
-def test_import_module_takes_a_plain_string_as_one_name(tmp_path, monkeypatch):
-    make_module(tmp_path, monkeypatch, "another_env_package")
-    import_module("another_env_package")
-    assert "another_env_package" in sys.modules
+    import_module([name] if form is list else name)
+    assert sys.modules.pop(name).LOADED
 
 
 def test_import_module_of_nothing_does_nothing_and_of_an_unknown_name_raises():

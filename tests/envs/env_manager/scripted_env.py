@@ -15,6 +15,12 @@ from gymnasium.spaces import Box
 
 from ding.envs.env.base_env import BaseEnv, BaseEnvTimestep
 
+
+def states(manager: Any) -> list[str]:
+    """The names of the states of the envs of a manager."""
+    return [state.name for state in manager._env_states.values()]
+
+
 Deed = Callable[["ScriptedEnv"], Any]
 
 

@@ -22,6 +22,7 @@ from tests.envs.env_manager.counting_vector_env import CountingVectorEnv
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
 from tests.envs.env_manager.own_manager import own_manager_class
 from tests.envs.env_manager.scripted_env import Make
+from tests.same_state import assert_same
 
 LENGTHS = (1, 3, 2, 50)
 ROUNDS = 12
@@ -68,23 +69,6 @@ MANAGERS = [
 @pytest.fixture(autouse=True)
 def envpool(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", FakeEnvpool())
-
-
-def assert_same(one, other, at=""):
-    """Equal in all, types and dtypes included."""
-    assert type(one) is type(other), at
-    if isinstance(one, np.ndarray):
-        assert (one.dtype, one.shape, one.tolist()) == (other.dtype, other.shape, other.tolist()), at
-    elif isinstance(one, dict):
-        assert list(one) == list(other), at
-        for key in one:
-            assert_same(one[key], other[key], f"{at}[{key!r}]")
-    elif isinstance(one, tuple):
-        assert len(one) == len(other), at
-        for i, (a, b) in enumerate(zip(one, other, strict=True)):
-            assert_same(a, b, f"{at}[{i}]")
-    else:
-        assert one == other, at
 
 
 def launched(make, **cfg):

@@ -19,9 +19,8 @@ from ding.envs import (
     SubprocessEnvManagerV2,
     SyncSubprocessEnvManager,
 )
-from tests.envs.env_manager.scripted_env import Die, Make, Raise, ScriptedEnv, Wait, be_abnormal
+from tests.envs.env_manager.scripted_env import Die, Make, Raise, ScriptedEnv, Wait, be_abnormal, states
 from tests.envs.env_manager.workers import collected, collector_over, episodes, returns_of
-from tests.envs.fakes import states
 
 BASE = {"base": BaseEnvManager, "base_v2": BaseEnvManagerV2}
 PROCESSES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -16,8 +17,8 @@ from ding.envs import (
     create_env_manager,
 )
 from ding.envs.env_manager import ManagerStateError, UnknownEnvError
-from tests.envs.env_manager.scripted_env import Make, ScriptedEnv
-from tests.envs.fakes import states
+from ding.utils.config_helper import ConfigError
+from tests.envs.env_manager.scripted_env import Make, Once, Raise, ScriptedEnv, Touch, states
 
 MANAGERS = {
     "base": BaseEnvManager,
@@ -55,6 +56,51 @@ def shown(manager, count):
     while len(manager.ready_obs_id) < count:
         assert manager.wait_another()
     return {env_id: obs.tolist() for env_id, obs in manager.ready_obs.items()}
+
+
+def test_default_configs():
+    base = {
+        "episode_num": math.inf,
+        "max_retry": 1,
+        "retry_type": "reset",
+        "auto_reset": True,
+        "step_timeout": None,
+        "reset_timeout": None,
+        "retry_waiting_time": 0.1,
+    }
+    processes = {
+        "shared_memory": True,
+        "copy_on_get": True,
+        "context": "fork",
+        "connect_timeout": 60,
+        "reset_inplace": False,
+    }
+    own = {
+        "base": {},
+        "subprocess": {**processes, "wait_num": math.inf, "step_wait_timeout": None},
+        "async_subprocess": {**processes, "wait_num": 2, "step_wait_timeout": 0.01},
+    }
+    for name, cls in MANAGERS.items():
+        assert cls.default_config() == {**base, **own[name], "cfg_type": f"{cls.__name__}Dict"}
+
+
+@pytest.mark.parametrize(
+    ("managers", "key", "value"),
+    [
+        *((MANAGERS, key, value) for key, value in [
+            ("retry_type", "restart"), ("episode_num", 0), ("max_retry", -1), ("auto_reset", 1), ("step_timeout", "5"),
+            ("reset_timeout", 0), ("retry_waiting_time", -1),
+        ]),
+        *((["subprocess", "async_subprocess"], key, value) for key, value in [
+            ("shared_memory", 1), ("copy_on_get", None), ("context", "thread"), ("wait_num", 0),
+            ("step_wait_timeout", -1), ("connect_timeout", 0), ("connect_timeout", None), ("reset_inplace", "yes"),
+        ]),
+    ],
+)  # fmt: skip
+def test_a_config_is_checked_at_construction(managers, key, value):
+    for name in managers:
+        with pytest.raises(ConfigError, match=key):
+            MANAGERS[name]([Make(0)], {key: value})
 
 
 @pytest.mark.parametrize("name", MANAGERS)
@@ -247,3 +293,41 @@ def test_a_closed_manager_can_be_copied_and_pickled(cls, make):
             assert shown(twin, 1) == {0: [0, 0, 0]}
     with pytest.raises(AttributeError):
         _ = cls.__new__(cls)._anything
+
+
+STUCK = Raise(ValueError("stuck"))
+
+
+def test_a_reset_that_fails_every_time_closes_the_manager(make):
+    manager = make({}, {"deeds": {("reset", -1): STUCK}}, max_retry=2)
+    with pytest.raises(RuntimeError, match="Env 1 reset has exceeded") as caught:
+        manager.launch()
+        shown(manager, 2)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert str(caught.value).count("Traceback") == 1
+    assert manager.closed and states(manager) == ["VOID"] * 2
+
+
+def test_an_auto_reset_that_fails_closes_the_manager(make):
+    manager = make({"length": 1, "deeds": {("reset", 1): STUCK}})
+    manager.launch()
+    with pytest.raises(RuntimeError, match="Env 0 reset has exceeded"):
+        act(manager)
+        shown(manager, 1)  # which waits for it
+    assert manager.closed
+
+
+def test_retry_type_reset_tries_the_same_env_again(make):
+    manager = make({"length": 1, "deeds": {("reset", 1): STUCK}}, max_retry=2)
+    manager.launch({0: {"level": 1}})
+    act(manager)
+    assert shown(manager, 1) == {0: [0, 1, 0]} and manager.told == [[{"level": 1}] * 3]
+
+
+def test_retry_type_renew_makes_the_env_anew_with_its_seed_and_parameters(make, tmp_path):
+    deeds = {("reset", 0): Once(tmp_path / "stuck", STUCK), ("close", 0): Touch(tmp_path / "closed")}
+    manager = make({"deeds": deeds}, max_retry=2, retry_type="renew")
+    manager.seed(5)
+    manager.launch({0: {"level": 1}})
+    shown(manager, 1)
+    assert manager.told == [[(5,), {"level": 1}]] and (tmp_path / "closed.0").exists()

@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 import pettingzoo
 import pytest
-import torch
 from easydict import EasyDict
 from gymnasium import spaces
 
@@ -26,7 +25,7 @@ from ding.envs.env.demo_env import DemoEnv
 from ding.envs.env_wrappers.base_wrapper import EnvWrapper
 from ding.envs.env_wrappers.env_wrappers import TimeLimitWrapper
 from tests.envs.walks import Endless, Silent, Walk
-from tests.same_state import through_bytes
+from tests.same_state import assert_same, through_bytes
 
 MANAGERS = {
     "base": BaseEnvManager,
@@ -69,23 +68,6 @@ def drive(manager, rounds, actions):
     seen.append(manager.ready_obs)
     seen.append(manager.random_action())
     return seen
-
-
-def assert_same(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        one, other = list(one.values()), list(other.values())
-    if isinstance(one, list | tuple):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            assert_same(a, b)
-        return
-    if isinstance(one, torch.Tensor):
-        assert one.dtype == other.dtype
-        one, other = one.numpy(), other.numpy()
-    assert np.asarray(one).dtype == np.asarray(other).dtype
-    np.testing.assert_array_equal(one, other)
 
 
 def integers(seed, number=3):

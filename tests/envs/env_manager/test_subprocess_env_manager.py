@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import math
 import pickle
 import threading
 
@@ -17,14 +16,13 @@ from ding.envs import (
     BaseEnvManager,
     SyncSubprocessEnvManager,
 )
-from ding.utils.config_helper import ConfigError
 from tests.envs.env_manager.scripted_env import (
     Make,
     Wait,
     WaitFor,
     be_abnormal,
+    states,
 )
-from tests.envs.fakes import states
 
 FAST = {"retry_waiting_time": 0, "context": "fork"}
 
@@ -46,53 +44,6 @@ def act(manager, *env_ids):
 
 
 # -- configuration
-
-
-def test_default_configs():
-    shared = {
-        "episode_num": math.inf,
-        "max_retry": 1,
-        "retry_type": "reset",
-        "auto_reset": True,
-        "step_timeout": None,
-        "reset_timeout": None,
-        "retry_waiting_time": 0.1,
-        "shared_memory": True,
-        "copy_on_get": True,
-        "context": "fork",
-        "connect_timeout": 60,
-        "reset_inplace": False,
-    }
-    assert AsyncSubprocessEnvManager.default_config() == {
-        **shared,
-        "wait_num": 2,
-        "step_wait_timeout": 0.01,
-        "cfg_type": "AsyncSubprocessEnvManagerDict",
-    }
-    assert SyncSubprocessEnvManager.default_config() == {
-        **shared,
-        "wait_num": math.inf,
-        "step_wait_timeout": None,
-        "cfg_type": "SyncSubprocessEnvManagerDict",
-    }
-
-
-@pytest.mark.parametrize(
-    "cfg",
-    [
-        {"shared_memory": 1},
-        {"copy_on_get": None},
-        {"context": "thread"},
-        {"wait_num": 0},
-        {"step_wait_timeout": -1},
-        {"connect_timeout": 0},
-        {"connect_timeout": None},
-        {"reset_inplace": "yes"},
-    ],
-)
-def test_a_config_is_checked_at_construction(cfg):
-    with pytest.raises(ConfigError, match=next(iter(cfg))):
-        AsyncSubprocessEnvManager([Make(0)], cfg)
 
 
 def test_a_reset_in_place_needs_auto_reset():

@@ -21,8 +21,8 @@ from tests.envs.env_manager.scripted_env import (
     Wait,
     hang_for_good,
     raise_odd,
+    states,
 )
-from tests.envs.fakes import states
 
 FAST = {"retry_waiting_time": 0, "context": "fork"}
 
@@ -129,46 +129,6 @@ def test_a_failing_call_leaves_the_manager_open():
 # -- resets and their retries
 
 
-def test_a_reset_that_fails_every_time_closes_the_manager():
-    manager = sync({}, {"deeds": {("reset", -1): Raise(ValueError("stuck"))}}, max_retry=2)
-    with pytest.raises(RuntimeError, match="Env 1 reset has exceeded") as caught:
-        manager.launch()
-    assert isinstance(caught.value.__cause__, ValueError)
-    assert str(caught.value).count("Traceback") == 1
-    assert manager.closed
-
-
-def test_an_auto_reset_that_fails_is_raised_by_who_waits_for_it():
-    manager = sync({"length": 1, "deeds": {("reset", 1): Raise(ValueError("stuck"))}})
-    manager.launch()
-    assert act(manager)[0].done
-    with pytest.raises(RuntimeError, match="Env 0 reset has exceeded"):
-        _ = manager.ready_obs
-    assert manager.closed
-
-
-def test_retry_type_reset_tries_the_same_env_again(caplog):
-    with sync({"length": 1, "deeds": {("reset", 1): Raise(ValueError("stuck"))}}, max_retry=2) as manager:
-        manager.launch({0: {"level": 1}})
-        act(manager)
-        assert manager.ready_obs[0].tolist() == [0, 1, 0]
-        assert manager.told == [[{"level": 1}] * 3]
-    assert "attempt 1 of 2 to reset env 0 failed: env 0 failed in reset with ValueError" in caplog.text
-
-
-def test_retry_type_renew_makes_the_env_anew_with_its_seed_and_parameters(tmp_path, nothing_is_left):
-    deeds = {
-        ("reset", 0): Once(tmp_path / "stuck", Raise(ValueError("stuck"))),
-        ("close", 0): Touch(tmp_path / "closed"),
-    }
-    with sync({"deeds": deeds}, max_retry=2, retry_type="renew") as manager:
-        manager.seed(5)
-        manager.launch({0: {"level": 1}})
-        assert manager.told == [[(5,), {"level": 1}]]
-        assert (tmp_path / "closed.0").exists()
-    assert len(nothing_is_left) == 2
-
-
 def test_attempts_are_made_a_while_apart():
     deeds = {("reset", 0): Raise(ValueError("stuck"))}
     with sync({"deeds": deeds}, max_retry=2, retry_waiting_time=0.2) as manager:
@@ -254,15 +214,10 @@ def test_a_reset_that_takes_too_long_is_tried_again(deed, tmp_path, caplog):
     assert "reset_timeout = 0.6 s" in caplog.text
 
 
-def test_the_connect_timeout_counts_for_a_reset(caplog):
-    manager = sync({"deeds": {("reset", 0): Wait()}}, connect_timeout=1)
-    with pytest.raises(RuntimeError, match="env 0: reset .*connect_timeout"):
-        manager.launch()
-
-
-def test_the_connect_timeout_counts_for_the_making_of_an_env():
-    manager = sync({"deeds": {("make", 0): Wait()}}, connect_timeout=1)
-    with pytest.raises(TimeoutError, match="env 0: make .*connect_timeout"):
+@pytest.mark.parametrize(("method", "error"), [("reset", RuntimeError), ("make", TimeoutError)])
+def test_the_connect_timeout_counts_for_a_reset_and_the_making_of_an_env(method, error):
+    manager = sync({"deeds": {(method, 0): Wait()}}, connect_timeout=1)
+    with pytest.raises(error, match=f"env 0: {method} .*connect_timeout"):
         manager.launch()
 
 

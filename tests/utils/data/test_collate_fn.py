@@ -14,6 +14,7 @@ from ding.utils.data import (
     ttorch_collate,
 )
 from ding.utils.data.samples import Samples, Table
+from tests.same_state import assert_same
 
 Pair = namedtuple("Pair", ["a", "b"])
 
@@ -124,13 +125,17 @@ def test_foreign_types_are_a_type_error(sample):
         default_collate([sample])
 
 
-def test_an_error_names_the_key_of_the_column():
-    with pytest.raises(TypeError, match="in 'obs': in 'x': cannot collate"):
-        default_collate([{"obs": {"x": None}}])
-    with pytest.raises(RuntimeError, match="in 'obs'"):
-        default_collate([{"obs": torch.zeros(2)}, {"obs": torch.zeros(3)}])
-    with pytest.raises(ValueError, match="in 'obs'"):
-        default_collate([{"obs": np.zeros(2)}, {"obs": np.zeros(3)}])
+@pytest.mark.parametrize(
+    ("columns", "error", "where"),
+    [
+        ([{"x": None}], TypeError, "in 'obs': in 'x': cannot collate"),
+        ([torch.zeros(2), torch.zeros(3)], RuntimeError, "in 'obs'"),
+        ([np.zeros(2), np.zeros(3)], ValueError, "in 'obs'"),
+    ],
+)
+def test_an_error_names_the_key_of_the_column(columns, error, where):
+    with pytest.raises(error, match=where):
+        default_collate([{"obs": column} for column in columns])
 
 
 def test_decollate_splits_tensors_along_the_first_dimension():
@@ -264,20 +269,6 @@ def transition(i: int) -> dict:
     }
 
 
-def is_same(one, other) -> bool:
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, np.ndarray):
-        return one.dtype == other.dtype and np.array_equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(is_same, one, other))
-    return bool(one == other)
-
-
 @pytest.mark.parametrize("cat_1dim", [True, False])
 @pytest.mark.parametrize("rows", [None, [3, 0, 0, 2]])
 def test_samples_are_batched_as_their_dicts_are_without_making_them(cat_1dim, rows):
@@ -285,5 +276,5 @@ def test_samples_are_batched_as_their_dicts_are_without_making_them(cat_1dim, ro
     samples = Samples(Table.of(items))
     if rows is not None:
         items, samples = [items[row] for row in rows], Samples(samples.table.take(np.array(rows)))
-    assert is_same(default_collate(samples, cat_1dim), default_collate(items, cat_1dim))
+    assert_same(default_collate(samples, cat_1dim), default_collate(items, cat_1dim))
     assert samples.table is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import importlib
 
 import numpy as np
 import pytest
@@ -27,6 +25,7 @@ from ding.worker.collector.players import (
     BattleSampleSerialCollector,
 )
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.benchmarks.learning_tasks import TASKS
 from tests.envs.walks import Endless, Match, Silent, Walk
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.same_state import differences, through_bytes
@@ -202,8 +201,7 @@ def test_collectors_of_battles_go_on(manager, policy, cls, amount):
 
 def trained(name, manager, folder):
     """The collector of a policy of the learning benchmarks, and the policy."""
-    task = importlib.import_module(f"tests.benchmarks.learning_tasks.{name}")
-    main, create = read_pair((EasyDict(copy.deepcopy(task.main_config)), EasyDict(copy.deepcopy(task.create_config))))
+    main, create = read_pair(TASKS[name].configs())
     with_command_mode(create)
     main.exp_name = str(folder)
     main.env.update(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)

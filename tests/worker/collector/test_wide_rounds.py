@@ -13,7 +13,7 @@ from ding.policy import DQNPolicy
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.envs.env_manager.counting_vector_env import CountingVectorEnv
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
-from tests.envs.fakes import states
+from tests.envs.env_manager.scripted_env import states
 from tests.fakes import FakeWriter
 
 LENGTHS = [3, 5, 1, 4]
