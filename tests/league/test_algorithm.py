@@ -12,7 +12,7 @@ def test_opponents_are_weighted_by_the_win_rate_against_them(weighting, expected
     np.testing.assert_allclose(pfsp(np.array([0.2, 0.8, 0.5]), weighting), expected)
 
 
-@pytest.mark.differs("gives NaN in `pfsp` if every win rate is 1", "takes all opponents as equally probable")
+@pytest.mark.differs("gives NaN in `pfsp` if every win rate is 1", "treats all opponents as equally probable")
 @pytest.mark.parametrize(("weighting", "rates"), [("squared", [1, 1]), ("variance", [0, 1]), ("squared", [0, 0])])
 def test_opponents_without_any_weight_are_equally_probable(weighting, rates):
     assert pfsp(np.array(rates), weighting).tolist() == [0.5, 0.5]

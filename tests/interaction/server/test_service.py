@@ -238,7 +238,7 @@ def test_requests_beyond_the_threads_wait_for_one(monkeypatch):
 
 @pytest.mark.differs(
     "uses Flask's development server, with a connection for each request",
-    "uses Tornado in one thread, with kept connections",
+    "uses Tornado in one thread, with persistent connections",
 )
 def test_one_connection_carries_all_requests_to_a_peer():
     with pair() as (master, slave, connection):

@@ -126,7 +126,7 @@ def flags_of(items):
 
 
 @pytest.mark.differs(
-    "keeps nothing but `done` of how an episode ended",
+    "keeps only `done`, and loses how an episode ended",
     "adds `terminated` and `truncated` to the samples if the env reports them",
 )
 @pytest.mark.parametrize("dicts", [False, True])

@@ -27,7 +27,7 @@ def losses(info):
 
 
 @pytest.mark.differs(
-    "retries forever to read a file of samples that is missing or damaged, so that the learner stands still",
+    "retries forever to read a missing or damaged file of samples, so that the learner makes no progress",
     "skips and counts its samples (`bad_files`), and fails after `max_bad_batches` (100) in a row",
 )
 def test_a_batch_that_cannot_be_read_is_dropped_and_the_training_goes_on(site, gone):
