@@ -174,7 +174,7 @@ class DQNPolicy(BatchPolicy):
         if theta not in (None, default_theta):
             one_time_warning(
                 f"{type(self).__name__}: learn.target_theta = {theta} has no effect beside learn.target_update_freq = "
-                f"{freq}; set the one that is not wanted to None"
+                f"{freq}; set the one that you do not want to None"
             )
         return freq, theta
 
