@@ -141,7 +141,7 @@ def test_a_mode_that_is_not_offered_is_an_error_that_lists_those_there_are():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-m", "serial"], "give a config file with -c with -m serial"),
+        (["-m", "serial"], "give a config file with -c for -m serial"),
         (["-m", "serial", "-c", "nowhere.py"], "'nowhere.py' does not exist"),
         (["-m", "dist"], "-m dist needs -M with one of config, coordinator"),
         (["-m", "dist", "-M", "learner", "-s", 0, "-s", 1], "-m dist takes one seed"),
