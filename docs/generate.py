@@ -92,32 +92,32 @@ PACKAGES = {
 }
 # Of policies with a command mode, which say nothing that those without do not.
 COMMAND_MODE_NOTE = (
-    "Each policy has a second class, `...CommandModePolicy`, registered as `<name>_command`: the policy with a command "
-    "mode, which says how to collect, such as with which epsilon. The pipelines take it by themselves."
+    "Each policy has a second class, `...CommandModePolicy`, registered as `<name>_command`, which adds a command "
+    "mode. This mode sets how to collect, for instance epsilon. The pipelines use that class by themselves."
 )
 
 
 # What the arguments of many models and wrappers mean, where their docstrings leave it to the name.
 COMMON_ARGUMENTS = {
     "action_repeat": "Number of times each action is repeated.",
-    "action_space": "Kind of the actions: `discrete` or `continuous`, and what else the docstring names.",
+    "action_space": "Kind of the actions: `discrete`, `continuous`, or another one that the docstring names.",
     "activation": "Activation between the layers.",
     "actor_head_type": "Kind of the actor's head; None for that of `action_space`.",
-    "delay_reward_step": "Number of steps whose rewards come at once, after the last of them.",
+    "delay_reward_step": "Number of steps whose rewards are added up and given at the last of them.",
     "dueling": "Whether the head splits values into advantages and the value of the state.",
     "impala_cnn_encoder": "Whether images are encoded by the residual network of IMPALA.",
     "init_bias": "Initial bias of the last layer; None for torch's.",
-    "mean": "Mean that is subtracted from observations.",
+    "mean": "Mean, which is subtracted from observations.",
     "n_frames": "Number of frames that are stacked.",
     "noise": "Whether the head has noisy layers.",
     "noop_max": "Largest number of steps without an action at the beginning of an episode.",
     "num_quantiles": "Number of quantiles.",
     "quantile_embedding_size": "Size of the embedding of quantiles.",
-    "scale_ob": "What images are divided by, such as 255 for bytes; None leaves them as they are.",
+    "scale_ob": "Number by which images are divided, such as 255 for bytes; None for no scaling.",
     "reward_discount": "Discount factor of the returns whose deviation scales the rewards.",
     "size": "Height and width of the frames, in pixels.",
-    "skip": "Number of frames that an action is repeated for.",
-    "std": "Deviation that observations are divided by.",
+    "skip": "Number of frames for which an action is repeated.",
+    "std": "Standard deviation by which observations are divided.",
     "twin_critic": "Whether there are two critics.",
     "action_shape": "Number of actions, or shape of real-valued ones; by default that of the env.",
     "actor_head_hidden_size": "Width of the hidden layers of the actor's head.",
@@ -152,10 +152,10 @@ def config_reference() -> str:
 
     import_all()
     parts = [
-        "# Config reference\n\nEvery key that is read. One without a default has an effect only if it is set. A dash "
-        "in the column *allowed*\nmeans that the value is not checked. A class that is based on another one also has "
-        "the keys of that one.\n",
-        "## Pipelines\n\nKeys of the main config that compilation and the pipelines read, whatever the classes.\n",
+        "# Config reference\n\nThis page lists every key that is read. A key without a default has an effect only if "
+        "you set it. A dash in the column\n*allowed* means that the value is not checked. A class that is based on "
+        "another one also has the keys of that one.\n",
+        "## Pipelines\n\n`compile_config` and the pipelines read these keys of the main config.\n",
         "\n".join([*TABLE, *(_row(path, setting) for path, setting in MAIN_SETTINGS.items()), ""]),
     ]
     for title, registry, where in SECTIONS:
@@ -220,7 +220,7 @@ def _class_table(heading: str, cls: type, classes: Mapping[type, str]) -> str:
     if rows:
         lines += [*TABLE, *rows, ""]
     if len(rows) < len(own):
-        lines.append("It accepts the keys of the managers with processes, too, and ignores them.\n")
+        lines.append("It also accepts the keys of the managers with processes, and ignores them.\n")
     return "\n".join(lines)
 
 
@@ -375,8 +375,8 @@ def benchmarks_page() -> str:
         "# Benchmarks",
         "",
         *textwrap.wrap(where, 120, break_on_hyphens=False),
-        "Each figure is compared with a baseline of the same run: another library on the same work, a bare loop that",
-        "only does the maths, or a limit. Goals that this machine misses are listed like the others.",
+        "Each figure is compared with a baseline from the same run: another library on the same work, a bare loop that",
+        "does nothing but the maths, or a limit. Goals that this machine misses are listed, too.",
         "",
     ]
     for name in BENCHMARKS:
@@ -401,7 +401,7 @@ def benchmarks_page() -> str:
 
 RECIPES = """# Recipes
 
-A recipe is a config for a policy on a family of envs, measured on some of them. `train` takes the one that fits best,
+A recipe is a config for a policy on a family of envs, measured on some of them. `train` uses the one that fits best,
 and says so in one line:
 
 ```python
@@ -417,21 +417,22 @@ ding list recipes
 ding train ppo CartPole-v1 --env-steps 20000 --exp-name from_recipe
 ```
 
-- **Change some values**: `train("ppo", "CartPole-v1", learning_rate=1e-3, num_envs=4, ...)` changes these and keeps the
-  rest of the recipe. On-policy recipes keep the steps of each env if you change the number of envs.
-- **Use none**: `recipe=False` (`--recipe none`) leaves the defaults of the policy.
-- **Name one**: `recipe="dqn_box2d"` (`--recipe dqn_box2d`) takes this one, even for an env that it does not name. An
-  env without an id, such as a class of your own, has no recipe unless you name one.
+- **Change some values**: pass them, as in `train("ppo", "CartPole-v1", learning_rate=1e-3, num_envs=4, ...)`; the rest
+  of the recipe stays. If you change the number of envs, on-policy recipes keep the steps of each env.
+- **Use none**: pass `recipe=False` (`--recipe none`) for the defaults of the policy.
+- **Name one**: pass `recipe="dqn_box2d"` (`--recipe dqn_box2d`) to use this one, even for an env that it does not list.
+  An env without an id, such as your own class, has no recipe unless you name one.
 
-The best fit is the recipe whose pattern spells out most of the env's id. Recipes are config files in the folder
-`ding/recipes/` of the package: copy one, change it, and run `ding train my_config.py`.
+If several recipes match, `train` uses the one whose pattern spells out most of the env's id. Recipes are config files
+in the folder `ding/recipes/` of the package: copy one, change it, and run `ding train my_config.py`.
 
-## What they reach
+## Returns
 
-The table has returns of greedy evaluations at the end of the budget, [measured](../learning_scale.md) in the same
-harness as Stable-Baselines3 with equal hyper-parameters (for DQN, with those of RL Zoo). Wherever both were measured, a
-recipe ends inside or above the interval of Stable-Baselines3, or reaches the goal as early; on MinAtar and Pong, no
-other library was measured. Far more env steps, or another env of the family, may need other values.
+The table lists the returns of greedy evaluations at the end of the budget. They were [measured](../learning_scale.md)
+in the same harness as Stable-Baselines3, with equal hyper-parameters (for DQN, with those of RL Zoo). Wherever both
+were measured, a recipe ends inside or above the interval of Stable-Baselines3, or reaches the goal as early. On MinAtar
+and Pong, no other library was measured. If you train for far more env steps, or on another env of the family, other
+values may be better.
 
 """
 
@@ -453,8 +454,8 @@ def command_reference() -> str:
     from ding.entry.cli import cli
 
     parts = [
-        "# Commands\n\nEvery command with its arguments and options, as `ding COMMAND --help` shows them. An option in "
-        "*italics* may be\ngiven several times, or with several values.\n"
+        "# Commands\n\nThis page lists the arguments and options of every command, as `ding COMMAND --help` does. You "
+        "can repeat an option\nin *italics*, or give it several values.\n"
     ]
     for name, command in sorted(cli.commands.items()):
         help_text = inspect.cleandoc(command.help or "")
@@ -463,8 +464,8 @@ def command_reference() -> str:
         parts.append(f"## `ding {name} {usage}`".rstrip() + f"\n\n{help_text}\n")
         parts += _option_table(command)
     parts.append(
-        "## `ding -m MODE`\n\nThe options of DI-engine, without a command. The exit status is 0 on success, 1 after "
-        "an error, 2 for wrong\noptions, and 130 after Ctrl-C or SIGTERM, also of the commands.\n"
+        "## `ding -m MODE`\n\nThese are the options of DI-engine, without a command. Here and for all commands, the "
+        "exit status is 0 on success,\n1 after an error, 2 for wrong options, and 130 after Ctrl-C or SIGTERM.\n"
     )
     parts += _option_table(cli)
     return "\n".join(parts).rstrip("\n") + "\n"

@@ -132,7 +132,7 @@ def _index() -> list[str]:
 
 def _results(name: str) -> list[str]:
     lines = ["## Measured", "", f"![Learning curves of {name}](../learning/policies/{name}.svg)", ""]
-    lines += ["A line is a seed, the dashed one the stop value: see [Learning](../learning.md).", "", *FIGURES]
+    lines += ["Each line is a seed; the dashed line is the stop value. See [Learning](../learning.md).", "", *FIGURES]
     lines += [learning.row(measured, learning.kept(measured)) for measured in measured_with(name)]
     tasks = tasks_at_scale(name)
     if tasks:
@@ -154,8 +154,8 @@ def _recipes(name: str) -> list[str]:
         return []
     lines = ["## Recipes", ""]
     if not found:
-        return [*lines, "None: `train` takes the defaults below for what you do not say.", ""]
-    lines += ["`train` takes them by itself where they fit: see [Recipes](../guides/recipes.md).", ""]
+        return [*lines, "There is no recipe: `train` uses the defaults below for settings that you do not pass.", ""]
+    lines += ["`train` uses these recipes for the envs that they list; see [Recipes](../guides/recipes.md).", ""]
     return [*lines, *(f"- `{recipe.name}`: {', '.join(f'`{env}`' for env in recipe.envs)}" for recipe in found), ""]
 
 
@@ -163,13 +163,13 @@ def _model(name: str) -> list[str]:
     cls = POLICY_REGISTRY.get(PIPELINES.get(name, name))
     kind, _ = cls(cls.default_config(), enable_field=[]).default_model()
     link = f"../reference/config.md#{_anchor(kind, 'Models')}"
-    where = "" if name not in PIPELINES else f", here of `{PIPELINES[name]}`"
+    where = "" if name not in PIPELINES else f", for `{PIPELINES[name]}`"
     own = f"[`{cls.__name__}`](../reference/api/policies.md#{cls.__module__}.{cls.__qualname__})"
     return [
         "## Class and model",
         "",
-        f"{own}{where}.",
-        f"The default model is [`{kind}`]({link}), with arguments in `policy.model`.",
+        f"The class is {own}{where}.",
+        f"The default model is [`{kind}`]({link}); set its arguments in `policy.model`.",
         "",
     ]
 
@@ -187,11 +187,11 @@ def _settings(
     lines = ["## Settings", ""]
     if name in PIPELINES:
         policy = PIPELINES[name]
-        return [*lines, f"Those of the policy that is trained: [`{policy}`]({policy}.md#settings)."]
+        return [*lines, f"It has the settings of the policy that it trains: [`{policy}`]({policy}.md#settings)."]
     settings = dict(_read(name))
     lines += [
-        "Keys of the section `policy`; `train` takes the last part of a key as a keyword. Those that all policies",
-        "share are in the [config reference](../reference/config.md#all-policies).",
+        "These are keys of the section `policy`; pass the last part of a key to `train` as a keyword. The [config",
+        "reference](../reference/config.md#all-policies) has the keys that all policies share.",
         "",
     ]
     return [*lines, *table, *(row(path, settings[path]) for path in order(settings))]

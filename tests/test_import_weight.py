@@ -33,7 +33,7 @@ def loaded():
 
 
 @pytest.mark.differs(
-    "imports example envs with `ding.config`, and compiles its segment trees by numba for seconds",
+    "imports example envs with `ding.config`, and compiles its segment trees with numba for seconds",
     "imports no env package; the trees are numpy",
 )
 @pytest.mark.parametrize("package", PACKAGES)

@@ -311,8 +311,8 @@ class Agent:
     def _weights(self) -> Any:
         if self._checkpoint is None and self._model is None:
             raise RuntimeError(
-                f"{type(self).__name__} has no weights yet: train() it, take those of an earlier training with best, "
-                "or pass policy_state_dict or model"
+                f"{type(self).__name__} has no weights yet: call train(), read best to load earlier "
+                "ones, or pass policy_state_dict or model"
             )
         return self._checkpoint
 

@@ -157,14 +157,14 @@ _MEANINGS = (
     ("episode_per_collect collection_num_episodes", _COLLECTED[2:]),
     ("hidden_sizes hidden_size hidden_dim num_cells", ("policy.model.net_arch",)),
     ("tau soft_update_coef", ("policy.learn.target_theta",)),
-    ("polyak", ("policy.learn.target_theta",), "which is 1 - polyak if that is the share which the target keeps"),
+    ("polyak", ("policy.learn.target_theta",), "which is 1 - polyak if polyak is the share that the target keeps"),
     ("target_update_interval target_network_frequency", _TARGET_FREQ, "which counts training iterations"),
     ("target_network_update_freq target_update_freq", _TARGET_FREQ),
     ("ent_coef entropy_coef entropy_coeff entropy_bonus", ("policy.learn.entropy_weight", "policy.learn.alpha")),
     (
         "vf_coef value_coef value_loss_coef critic_coeff",
         ("policy.learn.value_weight",),
-        "which in PPO weighs half of the squared error, as in CleanRL",
+        "which PPO multiplies by half of the squared error, as CleanRL does",
     ),
     ("clip_range clip_coef clip_epsilon eps_clip", ("policy.learn.clip_ratio",)),
     ("gae_lambda lmbda lam", ("policy.collect.gae_lambda",)),
@@ -236,8 +236,8 @@ def check_tree(tree: Any, where: str) -> None:
     for key, value in tree.items():
         if not fits_config(key):
             raise ConfigError(
-                f"the key {key!r} in {where} is not allowed: the keys of a config are attributes; choose a name that "
-                "is a str and no method of a dict"
+                f"the key {key!r} in {where} is not allowed: the keys of a config are attributes; choose a str that "
+                "is not the name of a method of a dict"
             )
         if key == "import_names" and not isinstance(value, (list, tuple, type(None))):
             raise ConfigError(f"{where}.import_names = {value!r} is not allowed; it must be a list of module names")
@@ -405,9 +405,9 @@ class KnownKeys:
         paths = places or self.meant_by(name)
         if not paths:
             is_other = note and not keys
-            raise ConfigError(f"{name} is no setting: write {note}" if is_other else self._nothing_reads(name))
+            raise ConfigError(f"{name} is not a setting; use {note}" if is_other else self._nothing_reads(name))
         if not places and note:
-            raise ConfigError(f"{name} is not taken over: set {self._one_of(paths)}, {note}")
+            raise ConfigError(f"{name} has another meaning here: set {self._one_of(paths)}, {note}")
         if all(path.rpartition(".")[2].startswith(("learning_rate", "discount_factor")) for path in paths):
             return paths
         if name in paths or not places:  # a key of the whole run, such as exp_name
@@ -420,7 +420,7 @@ class KnownKeys:
         deepest = [path for path in paths if path.count(".") == most]
         if len(deepest) > 1:
             raise ConfigError(
-                f"{name} may be {self._one_of(deepest)}: give it in full, as in config={{{deepest[0]!r}: ...}} or "
+                f"{name} may mean {self._one_of(deepest)}: write the full key, as in config={{{deepest[0]!r}: ...}} or "
                 f"--set {deepest[0]}=VALUE"
             )
         return deepest
@@ -470,16 +470,16 @@ class KnownKeys:
     def _hint(self, at: str, shown: str, name: str) -> tuple[list[str], str]:
         """Return the keys that are meant by an unknown one, and a sentence about them."""
         if "." in name:
-            return [], "write a section for each part of its path"
+            return [], "nest a section for each part of the path"
         is_foreign = self._is_foreign(at)
         places = [path for path in self.named(name) if _may_mean(at, path, is_foreign)]
         if places:
-            return places, f"it works as {self._one_of(places)}"
+            return places, f"it takes effect as {self._one_of(places)}"
         meant, (keys, note) = self.meant_by(name), MEANINGS.get(name.lower(), Meaning())
         if meant:
             return meant, f"use {self._one_of(meant)}{f', {note}' if note else ''}"
         if note and not keys:
-            return [], f"write {note}"
+            return [], f"use {note}"
         near = nearest(name, (*self._names[at], *EVERYWHERE))
         if near is not None:
             return [], f"did you mean {_join(shown, near)}?"
@@ -506,8 +506,8 @@ def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]
 
 
 _ADVICE = (
-    "Keys of your own: list those of a policy in `config` of its class and those of an env in its `config_keys`, or "
-    "pass strict_config=False or --no-strict-config"
+    "To use your own keys, list those of a policy in `config` of its class and those of an env in its `config_keys`, "
+    "or pass strict_config=False or --no-strict-config"
 )
 
 

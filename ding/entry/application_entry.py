@@ -129,7 +129,7 @@ def collect_demo_data(
         if not path:
             raise ConfigError("there is no output path: pass expert_data_path, or set policy.collect.save_path")
         if os.path.isdir(path):
-            raise ConfigError(f"the output path {os.fspath(path)!r} is a folder; give the name of a file")
+            raise ConfigError(f"the output path {os.fspath(path)!r} is a folder; give the path of a file")
         check_save_type(data_type := cfg.policy.collect.get("data_type", "naive"))
         samples = list(collector.collect(n_sample=collect_count, policy_kwargs=_greedy(cfg)))
     offline_data_save_type(samples, os.fspath(path), data_type)

@@ -103,8 +103,8 @@ def check_saved(main: Mapping[str, Any], is_needed: bool = False) -> None:
         return
     found = ", ".join(f"{key} = {shown(value)}" for key, value in values.items())
     text = (
-        f"the folder of the run cannot name {found}, so workers, `ding eval` and `load_policy` need it "
-        "again; classes and functions at the top level of a module are saved by name"
+        f"the folder of the run cannot name {found}, so workers, `ding eval` and "
+        "`load_policy` do not have it; put classes and functions at the top level of a module to save them by name"
     )
     if is_needed:
         raise ConfigError(text)

@@ -169,7 +169,7 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
         return
     action = _action(options)
     if options["config"] is None and action not in (*_NEEDS, "learner_aggregator"):
-        raise click.UsageError(f"give a config file with -c with -m {options['mode']}")
+        raise click.UsageError(f"give a config file with -c for -m {options['mode']}")
     for name in _NEEDS.get(action, ()):
         if not options[name]:
             raise click.UsageError(f"give --{name.replace('_', '-')} with --{action}")

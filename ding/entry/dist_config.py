@@ -271,7 +271,7 @@ class DistWorker(AbstractContextManager["DistWorker"]):
         """
         wait_s, lost_s = self._dist["coordinator_wait_s"], self._dist["coordinator_lost_s"]
         if not self._presence.wait_until_gone(wait_s, lost_s):
-            raise TimeoutError(f"no coordinator has come to {self.name} at port {self.port} within {wait_s:g} s")
+            raise TimeoutError(f"no coordinator has connected to {self.name} at port {self.port} within {wait_s:g} s")
 
     def close(self) -> None:
         """End a running task, and accept no more. Further calls do nothing."""

@@ -149,7 +149,7 @@ def _run(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"there was no answer within {_TIMEOUT_S:g} s: {list(command)}") from None
+        raise RuntimeError(f"no answer within {_TIMEOUT_S:g} s: {list(command)}") from None
     if done.returncode:
         raise RuntimeError(f"exit code {done.returncode} of {list(command)}: {done.stderr.strip()}")
     return done.stdout
@@ -160,7 +160,7 @@ def _message(reply: str, url: str) -> str:
         content = json.loads(reply)
         is_done, message = bool(content["success"]), str(content.get("message") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise RuntimeError(f"the operator at {url} answered in no known form: {reply[:200]!r}") from None
+        raise RuntimeError(f"the operator at {url} sent an unknown answer: {reply[:200]!r}") from None
     if not is_done:
         raise RuntimeError(f"the operator at {url} refuses: {message}")
     return message

@@ -314,7 +314,7 @@ class Experiment:
         if episodes is not None and envs is not None and episodes < envs:
             raise ConfigError(
                 f"env.n_evaluator_episode = {episodes} is less than env.evaluator_env_num = {envs}; each evaluator env "
-                "plays at least one episode, so raise the first or lower the second"
+                "plays at least one episode: raise the first or lower the second"
             )
 
     @contextlib.contextmanager
@@ -453,7 +453,7 @@ def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple
     main, create = read_configs(input_cfg, 2)
     if env_setting is None and (create.get("env") or {}).get("type") == GENERATED_ENV_TYPE:
         raise ConfigError(
-            "the run was given its envs as env_setting, which its folder cannot name: pass an env, as in "
+            "the run got its envs as env_setting, which cannot be saved: pass an env, as in "
             "Training.load(folder, env=...), or env_setting again"
         )
     if env_setting is None and not create.get("env"):

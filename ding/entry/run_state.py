@@ -297,7 +297,7 @@ def _unsaved(part: Any) -> list[str]:
     cfg = plain_tree(getattr(part, "_cfg", None) or {})
     owners = [part, *part.hooks] if isinstance(part, BaseLearner) else [part]
     return [
-        f"{type(owner).__name__} does not save {', '.join(names)}; name what its state is in _saved = (...)"
+        f"{type(owner).__name__} does not save {', '.join(names)}; name the attributes of its state in _saved = (...)"
         for owner in owners
         if (names := undeclared(owner, cfg))
     ]

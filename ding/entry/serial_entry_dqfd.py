@@ -207,14 +207,12 @@ class _DQFDRounds(ExpertRounds, SavedAttributes):
         run, policy = self.run, self.run.cfg.policy
         for key in ("learn.per_train_iter_k", "collect.pho"):
             if value_at(policy, key) is None:
-                raise ConfigError(
-                    f"policy.{key} is missing: serial_pipeline_dqfd needs it, as the policy 'dqfd' has it"
-                )
+                raise ConfigError(f"policy.{key} is missing: serial_pipeline_dqfd needs it; the policy 'dqfd' has it")
         size = policy.learn.get("expert_replay_buffer_size", policy.other.replay_buffer.replay_buffer_size)
         if policy.learn.per_train_iter_k and size < policy.learn.batch_size:
             raise ConfigError(
                 f"policy.learn.expert_replay_buffer_size = {size} is not allowed; it must be at least "
-                f"policy.learn.batch_size = {policy.learn.batch_size}, since the first batches are all the expert's"
+                f"policy.learn.batch_size = {policy.learn.batch_size}, because the first batches are the expert's"
             )
         self._rng = np.random.default_rng(rank_seed(run.cfg.seed, get_rank()))
         self.build_expert(stack, replay_buffer_size=size)

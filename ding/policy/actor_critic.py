@@ -29,7 +29,7 @@ from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_term
 from ding.rl_utils.returns import gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.fast_modules import dtype_of, set_training
-from ding.utils.batch_methods import accepts_pieces
+from ding.utils.batch_methods import accepts_fragments
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
 from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.module_state import load_parts, parts_state
@@ -277,7 +277,7 @@ class ActorCriticPolicy(StochasticPolicy):
 
     # --- collect ---
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         """Add `adv` [1], in units of the reward, and `traj_flag`, whether the trajectory fragment ends there.
 

@@ -22,7 +22,7 @@ from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.mixed_precision import AUTOCAST_TYPES, MixedPrecision, compile_option
 from ding.torch_utils.network.fast_modules import set_training
 from ding.torch_utils.optimizer_helper import LearningRateSchedule
-from ding.utils.batch_methods import accepts_pieces, adapts_batch, does_nothing, plain_transition
+from ding.utils.batch_methods import accepts_fragments, adapts_batch, does_nothing, plain_transition
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -596,7 +596,7 @@ class BatchPolicy(Policy):
         output = {key: policy_output[key] for key in self._output_keys}
         return {"obs": obs, **next_obs, **output, "reward": timestep.reward, "done": timestep.done}
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         return get_train_sample(transitions, self._unroll_len)
 

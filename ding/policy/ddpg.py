@@ -15,7 +15,7 @@ from ding.policy.settings import positive
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.batch_methods import accepts_pieces
+from ding.utils.batch_methods import accepts_fragments
 from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, instance_of, integer, number, one_of
 from ding.utils.data.samples import Items
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -293,7 +293,7 @@ class D4PGPolicy(DDPGPolicy):
 
     # --- collect ---
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         samples = get_nstep_return_data(transitions, int(self._cfg.nstep), gamma=self._cfg.learn.discount_factor)
         return super()._get_train_sample(samples)

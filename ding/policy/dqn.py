@@ -29,7 +29,7 @@ from ding.rl_utils.td import (
 from ding.torch_utils.network.fast_modules import set_training
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.batch_methods import accepts_pieces
+from ding.utils.batch_methods import accepts_fragments
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, integer, number, one_of
 from ding.utils.data.nested import is_container
 from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack, rows_of, table_of, values_of
@@ -174,7 +174,7 @@ class DQNPolicy(BatchPolicy):
         if theta not in (None, default_theta):
             one_time_warning(
                 f"{type(self).__name__}: learn.target_theta = {theta} has no effect beside learn.target_update_freq = "
-                f"{freq}; set the one that is not wanted to None"
+                f"{freq}; set the one that you do not want to None"
             )
         return freq, theta
 
@@ -258,7 +258,7 @@ class DQNPolicy(BatchPolicy):
             set_noise_mode(self._model, True)
         return self._forward_batch(self._collect_model, obs, eps=eps, **self._collect_kwargs)
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         samples = get_nstep_return_data(transitions, self._nstep, gamma=self._gamma)
         return get_train_sample(samples, self._unroll_len)
@@ -345,7 +345,7 @@ class BDQPolicy(DQNPolicy):
         )
         return loss, error, {f"q_value_b_{i}": branch.mean() for i, branch in enumerate(q.detach().unbind(1))}
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         """Return n-step samples whose action is one tensor [D], even if a random policy gave a list."""
         table = table_of(transitions)
@@ -451,7 +451,7 @@ class DQFDPolicy(DQNPolicy):
         )
         return loss, error, {}
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         """Return n-step samples with `next_obs_1`, the next observation, and `done_1`, whether its value is 0."""
         if not transitions:

@@ -19,7 +19,7 @@ from ding.rl_utils.log_prob import mu_and_sigma
 from ding.rl_utils.ppo import a2c_data, a2c_terms_error, clipped_surrogate, kl_estimate
 from ding.rl_utils.returns import gae, gae_data, weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.batch_methods import accepts_pieces
+from ding.utils.batch_methods import accepts_fragments
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, number, one_of
 from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -73,7 +73,7 @@ class EpisodePolicy(StochasticPolicy):
         """
         raise NotImplementedError(f"{type(self).__name__} must define _loss")
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         """Add `return` [1], the discounted sum of the rewards from each step to the end of its episode.
 

@@ -24,7 +24,7 @@ from ding.rl_utils.ppo import (
     ppo_value_error,
 )
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.batch_methods import accepts_pieces
+from ding.utils.batch_methods import accepts_fragments
 from ding.utils.config_helper import Setting, Settings, integer, number, one_of
 from ding.utils.data.samples import Column, Items, Kind, last_rows, with_columns
 from ding.utils.registry_factory import POLICY_REGISTRY
@@ -187,7 +187,7 @@ class PPGOffPolicy(ActorCriticPolicy):
 
     # --- collect ---
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         """Add `adv` [1] and `buffer_name`, the buffers for which a sample is meant.
 

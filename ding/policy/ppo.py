@@ -33,7 +33,7 @@ from ding.rl_utils.ppo import (
 )
 from ding.rl_utils.returns import nstep_return, nstep_return_data, weighted_mean
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.batch_methods import accepts_pieces
+from ding.utils.batch_methods import accepts_fragments
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, instance_of, number, one_of
 from ding.utils.data.samples import Items, column_of, with_columns
 from ding.utils.default_helper import one_time_warning
@@ -429,7 +429,7 @@ class PPOOffPolicy(ActorCriticPolicy):
 
     # --- collect ---
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         """Add `adv` [1] and `traj_flag`; with `nstep_return` make n-step transitions.
 

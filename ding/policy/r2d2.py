@@ -18,7 +18,7 @@ from ding.rl_utils.returns import bootstrap_mask
 from ding.rl_utils.td import q_nstep_td_data, q_nstep_td_error, q_nstep_td_error_with_rescale
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.action_mask import action_mask_of
-from ding.utils.batch_methods import accepts_pieces
+from ding.utils.batch_methods import accepts_fragments
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, boolean, integer, number
 from ding.utils.data.nested import map_leaves
 from ding.utils.data.samples import END_FLAGS, Items, items_at, last_rows, replaced, table_of
@@ -221,7 +221,7 @@ class R2D2Policy(SequencePolicy):
     def _reset_collect(self, data_id: list[int] | None = None) -> None:
         self._collect_model.reset(data_id=data_id)
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         """Return sequences of `burnin_step + learn_unroll_len` steps, with the flag `null`; see the class."""
         if not transitions:

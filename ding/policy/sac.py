@@ -141,7 +141,7 @@ class SoftActorCriticPolicy(QActorCriticPolicy):
         shape = self._cfg.model.get("action_shape")
         if shape is None:
             raise ConfigError(
-                "set policy.learn.target_entropy, or policy.model.action_shape, from which the default follows"
+                "set policy.learn.target_entropy, or policy.model.action_shape, from which the default is computed"
             )
         return shape
 

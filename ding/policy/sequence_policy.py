@@ -26,7 +26,7 @@ from ding.rl_utils.vtrace import (
     vtrace_targets,
 )
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
-from ding.utils.batch_methods import accepts_pieces
+from ding.utils.batch_methods import accepts_fragments
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, integer, number, one_of
 from ding.utils.data.collate_fn import collate_steps
 from ding.utils.data.nested import leaves, map_leaves
@@ -183,7 +183,7 @@ class SequenceActorPolicy(SequencePolicy, StochasticPolicy):
     _eval_kwargs: ClassVar[Mapping[str, Any]] = {"mode": "compute_actor"}
     _output_keys: Sequence[str] = ("logit", "action")
 
-    @accepts_pieces
+    @accepts_fragments
     def _get_train_sample(self, transitions: Items) -> Any:
         """Return sequences of `unroll_len` steps; shorter ones are padded with null steps."""
         return get_train_sample(append_null_steps(transitions, 0), self._unroll_len) if transitions else []

@@ -223,7 +223,7 @@ def get_train_sample(
     last_fn_type: str = "last",
     null_transition: Transition | None = None,
 ) -> Any:
-    """Cut a trajectory into pieces of `unroll_len` steps, each a dict of lists; with 1, return `data` itself.
+    """Cut a trajectory into fragments of `unroll_len` steps, each a dict of lists; with 1, return `data` itself.
 
     The steps that are left over are dropped ('drop'), or preceded by copies of the steps before them ('last'; if there
     are none, null steps follow), or followed by null steps ('null_padding'). A null step is `null_transition`, or has

@@ -16,8 +16,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PLAIN: WeakKeyDictionary[Callable[..., Any], tuple[str, ...] | str] = WeakKeyDictionary()
 # Declarations of `adapts_batch` by function: the name of the method on batches.
 _ADAPTS: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
-# Functions declared by `accepts_pieces`, and by `does_nothing`.
-_ACCEPTS_PIECES: WeakSet[Callable[..., Any]] = WeakSet()
+# Functions declared by `accepts_fragments`, and by `does_nothing`.
+_ACCEPTS_FRAGMENTS: WeakSet[Callable[..., Any]] = WeakSet()
 _DO_NOTHING: WeakSet[Callable[..., Any]] = WeakSet()
 
 
@@ -43,21 +43,21 @@ def plain_output_keys(process_transition: Any) -> tuple[str, ...] | None:
     return tuple(getattr(process_transition.__self__, keys)) if isinstance(keys, str) else keys
 
 
-def accepts_pieces(get_train_sample: F) -> F:
-    """Declare that a `_get_train_sample` takes several pieces of trajectories at once.
+def accepts_fragments(get_train_sample: F) -> F:
+    """Declare that a `_get_train_sample` takes several trajectory fragments at once.
 
-    Given a `Table` with `lengths`, it returns a `Table` that is the concatenation of what it returns for each piece
-    alone; its `lengths` are the numbers of samples made of each piece, which may be zero. Given a list, it returns a
+    Given a `Table` with `lengths`, it returns a `Table` that is the concatenation of what it returns for each fragment
+    alone; its `lengths` are the numbers of samples made of each fragment, which may be zero. Given a list, it returns a
     list. All bits are equal, except that a network may round differently for batches of different sizes. The
-    declaration holds for this function only: a function that wraps or overrides it is called for each piece.
+    declaration holds for this function only: a function that wraps or overrides it is called for each fragment.
     """
-    _ACCEPTS_PIECES.add(get_train_sample)
+    _ACCEPTS_FRAGMENTS.add(get_train_sample)
     return get_train_sample
 
 
-def takes_pieces(get_train_sample: Any) -> bool:
-    """Return whether the function of a method is declared by `accepts_pieces`; False for any other callable."""
-    return type(get_train_sample) is MethodType and get_train_sample.__func__ in _ACCEPTS_PIECES
+def takes_fragments(get_train_sample: Any) -> bool:
+    """Return whether the function of a method is declared by `accepts_fragments`; False for any other callable."""
+    return type(get_train_sample) is MethodType and get_train_sample.__func__ in _ACCEPTS_FRAGMENTS
 
 
 def does_nothing(method: F) -> F:

@@ -87,7 +87,7 @@ def results() -> list[dict[str, Any]]:
 
 def table(found: list[dict[str, Any]]) -> str:
     """Return the mean success rates as a table in Markdown, with the lowest and the highest of the seeds."""
-    lines = ["| task | policy | env steps | alone | `her=True` |", "|---|---|---|---|---|"]
+    lines = ["| task | policy | env steps | without | `her=True` |", "|---|---|---|---|---|"]
     for task, (_, env_steps, policies) in TASKS.items():
         for policy in policies:
             cells = []

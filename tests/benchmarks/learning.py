@@ -131,8 +131,8 @@ def page() -> str:
     parts = [
         "# Learning",
         "",
-        "This page shows how each policy learns. `tests/benchmarks/learning.py` measured it with one torch thread a",
-        "run, several runs at a time on 2 cores of an AMD EPYC; the settings are in",
+        "This page shows how each policy learns. `tests/benchmarks/learning.py` measured it with one torch thread in",
+        "each run, several runs at a time, on 2 cores of an AMD EPYC; the settings are in",
         "`tests/benchmarks/learning_tasks.py`. A run ends at the first evaluation that reaches the stop value, and its",
         "env steps count until then. Policies that learn from a data set take no env steps; their budget is the size",
         "of the data set. The final return is the interquartile mean over seeds of the last evaluation. Each line of",

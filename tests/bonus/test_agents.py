@@ -239,7 +239,7 @@ def test_an_env_without_a_config_is_an_error_that_lists_those_with_one():
 
 @pytest.mark.parametrize("act", [DQNAgent.deploy, DQNAgent.batch_evaluate, DQNAgent.collect_data])
 def test_acting_without_weights_is_an_error(act):
-    with pytest.raises(RuntimeError, match=r"DQNAgent has no weights yet: train\(\) it"):
+    with pytest.raises(RuntimeError, match=r"DQNAgent has no weights yet: call train\(\)"):
         act(agent_of())
     assert os.listdir() == []
 

@@ -108,7 +108,7 @@ def train(kind, policy, obs_shape, model=None):
 
 @pytest.mark.differs(
     "gives integer observations to models as integers or floats, differently in collecting, evaluating and learning",
-    "keeps integers; makes floats of bytes, which are images",
+    "keeps integers; converts bytes, which are images, to floats",
 )
 @pytest.mark.parametrize("policy", PIPELINES)
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def test_without_auto_the_env_manager_defaults_to_the_base_one():
 
 @pytest.mark.differs(
     "ignores `create_config.evaluator.type`, and gives subclasses of evaluators no stop value or number of episodes",
-    "decides the class and its defaults by it",
+    "uses it to select the class and its defaults",
 )
 def test_the_evaluator_class_comes_from_the_create_config_and_gets_the_stop_value():
     create = create_cfg(evaluator={"type": "config_fake_trading", "import_names": FAKES})

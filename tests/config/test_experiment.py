@@ -28,8 +28,8 @@ def test_without_renewal_the_folder_is_used_again():
 
 
 @pytest.mark.differs(
-    "gives runs that start in the same second one folder, and tells only rank 0 a renewed name",
-    "gives each its own, and tells all ranks",
+    "gives runs that start in the same second one folder, and renames it on rank 0 only",
+    "gives each its own folder, with one name on all ranks",
 )
 def test_runs_that_start_together_get_different_folders(fixed_time):
     with ThreadPoolExecutor(16) as pool:

@@ -28,7 +28,7 @@ def strict_error(main, **kwargs):
     """Returns the lines of the error, without the advice at its end."""
     with pytest.raises(ConfigError) as e:
         compiled(main, strict_config=True, **kwargs)
-    return [line for line in str(e.value).split("\n") if not line.startswith("Keys of your own: ")]
+    return [line for line in str(e.value).split("\n") if not line.startswith("To use your own keys, ")]
 
 
 # What is meant by an unknown key. Both modes say the same.
@@ -71,7 +71,7 @@ RENAMED = [
 ]
 ALL = [
     *[(path, f"did you mean {meant}?") for path, meant in MISSPELT],
-    *[(path, f"it works as {meant}") for path, meant in MISPLACED],
+    *[(path, f"it takes effect as {meant}") for path, meant in MISPLACED],
     *[(path, f"use {meant}") for path, meant in RENAMED],
 ]
 
@@ -141,7 +141,7 @@ def test_a_value_that_is_in_effect_anyway_is_not_warned_of(caplog):
     assert caplog.messages == []
     assert len(strict_error(main)) == 3
     compiled(with_value(main, "policy.learn.nstep", 17))
-    assert caplog.messages == ["ding does not read the config key policy.learn.nstep; it works as policy.nstep"]
+    assert caplog.messages == ["ding does not read the config key policy.learn.nstep; it takes effect as policy.nstep"]
 
 
 def test_a_key_that_may_be_the_users_own_warns_once(caplog):

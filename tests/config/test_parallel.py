@@ -113,7 +113,7 @@ def test_the_arguments_are_not_changed():
 # The system section.
 
 
-@pytest.mark.differs("gives all collectors one seed, and never seeds their envs", "gives each worker a seed of its own")
+@pytest.mark.differs("gives all collectors one seed, and never seeds their envs", "gives each worker its own seed")
 def test_the_system_section_is_complete(folder):
     ports = {"coordinator_port": 5, "learner_port": 6, "collector_port": [7, 8]}
     cfg = compiled({"coordinator": {"collector_task_timeout": 9}}, seed=3, **ports)
@@ -176,7 +176,7 @@ def test_hosts_and_ports_may_be_given():
 
 @pytest.mark.differs(
     "gives two roles the same port at times, binds it later, and ignores the arguments for hosts and ports",
-    "gives each a port of its own, and follows the arguments",
+    "gives each its own port, and uses the arguments",
 )
 def test_every_role_gets_a_free_port_of_its_own():
     changed = main()

@@ -59,8 +59,8 @@ def test_saved_python_is_read_back_by_read_config_directly(path):
 
 
 @pytest.mark.differs(
-    "fails to save a config with classes or functions, and damages infinities and text with `inf,`",
-    "saves names of what can be imported, and exact data",
+    "fails to save a config with classes or functions, and corrupts infinities and text with `inf,`",
+    "saves classes and functions by name, and all data exactly",
 )
 @pytest.mark.parametrize(
     ("value", "saved"),

@@ -26,7 +26,7 @@ def test_each_rank_has_a_seed_of_its_own_and_rank_0_that_of_the_run():
     assert not {evaluation_seed(seed) for seed in range(20)} & set(seeds)
 
 
-@pytest.mark.differs("seeds envs and exploration of all ranks alike", "gives each rank its own seed")
+@pytest.mark.differs("gives the envs and the exploration of all ranks the same seeds", "gives each rank its own seeds")
 def test_replicas_stay_equal_bit_by_bit_while_they_see_different_episodes(tmp_path):
     first, second = train(tmp_path, {"max_train_iter": 12})
     assert first["checksum"] == second["checksum"]

@@ -28,7 +28,7 @@ def table(name, chapter):
 def test_a_page_has_paper_example_and_curves_and_is_in_the_nav(name):
     by_hand, _, generated = page(name).partition(MARK)
     assert re.search(r"^- \*\*Paper\*\*: .*[12]\d{3},\s+https://\S+", by_hand, re.M | re.S)
-    assert all(f"- **{part}**" in by_hand for part in ("Actions", "Take it", "Leave it"))
+    assert all(f"- **{part}**" in by_hand for part in ("Actions", "Use it", "Avoid it"))
     (example,) = re.findall(r"^```python\n(.*?)^```$", by_hand, re.S | re.M)
     way = REFUSED.get(name, "create_policy" if name == "ppg_offpolicy" else f'train("{name}"')
     assert way in "".join(example.split()).replace("train(", "train(") and "from ding" in example

@@ -102,7 +102,7 @@ print(json.dumps({name: value.query_details() for name, value in registries.item
         ([], f"Please indicate at least one argument: -m with one of {', '.join(MODES)}."),
         (["-m", "gail", "-c", __file__], f"'gail' is not one of {', '.join(map(repr, MODES))}"),
         (["-m", "dist", "-M", "config", "-P", "slurm"], "'slurm' is not one of 'local', 'k8s', 'ray'"),
-        (["-m", "serial"], "give a config file with -c with -m serial"),
+        (["-m", "serial"], "give a config file with -c for -m serial"),
         (["-m", "serial", "-c", "nowhere.py"], "'nowhere.py' does not exist"),
         (["-m", "dist"], "-m dist needs -M with one of config, coordinator"),
         (["-m", "dist", "-M", "learner", "-s", 0, "-s", 1], "-m dist takes one seed"),

@@ -110,7 +110,10 @@ def test_a_worker_ends_when_its_coordinator_has_gone():
 
 def test_a_worker_to_which_no_coordinator_comes_says_so_in_the_end():
     path = prepare_free({"dist": {"coordinator_wait_s": 0}})
-    with dist_launch_learner(path) as learner, pytest.raises(TimeoutError, match="no coordinator has come to learner0"):
+    with (
+        dist_launch_learner(path) as learner,
+        pytest.raises(TimeoutError, match="no coordinator has connected to learner0"),
+    ):
         learner.wait()
 
 

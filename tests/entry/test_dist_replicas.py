@@ -75,7 +75,7 @@ def test_replicas_are_restarted(kubectl):
 
 
 @pytest.mark.differs(
-    "puts replica commands together as text for a shell",
+    "builds replica commands as text for a shell",
     "starts them without a shell, and raises their errors",
 )
 def test_no_shell_reads_what_the_user_gives(kubectl):

@@ -109,8 +109,8 @@ def test_a_sink_that_fails_is_told_and_the_others_go_on(failing_sink: str, caplo
 
 
 @pytest.mark.differs(
-    "ends a run, or makes it wait forever, if TensorBoard or a log cannot be written",
-    "warns once and goes on without",
+    "ends a run, or hangs, if TensorBoard or a log cannot be written",
+    "warns once and continues without it",
 )
 def test_a_tensorboard_writer_that_fails_is_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

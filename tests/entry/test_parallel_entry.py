@@ -276,7 +276,7 @@ def test_a_worker_that_cannot_start_says_why():
 
 
 @pytest.mark.differs(
-    "trains again in each spawned worker if the main module has no guard",
+    "starts the training again in each spawned worker if the main module has no guard",
     "refuses, and says what to do",
 )
 @pytest.mark.slow
@@ -442,8 +442,8 @@ def test_a_signal_ends_everything_with_status_130(signum):
 
 
 @pytest.mark.differs(
-    "begins an interrupted parallel run anew",
-    "continues with its counters, buffers and newest weights, not bit by bit (`--resume`)",
+    "starts an interrupted parallel run from scratch",
+    "resumes with its counters, buffers and newest weights, though not bit for bit (`--resume`)",
 )
 @pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_in_its_folder_with_its_counters(caplog, monkeypatch):

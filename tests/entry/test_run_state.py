@@ -106,8 +106,8 @@ def test_a_wrong_section_is_refused() -> None:
 
 @pytest.mark.guarantees("signals")
 @pytest.mark.differs(
-    "breaks off a run inside a round at a signal, and leaves its handlers installed",
-    "ends the round and saves, with status 130; a second signal breaks it off",
+    "interrupts a run inside a round on a signal, and leaves its handlers installed",
+    "finishes the round, saves, and exits with status 130; a second signal interrupts it at once",
 )
 def test_a_signal_takes_effect_after_the_round_and_saves_a_state() -> None:
     sent: list[TinyEnv] = []
@@ -173,8 +173,8 @@ def test_the_key_resume_training_goes_on_too() -> None:
 
 
 @pytest.mark.differs(
-    "begins at iteration 0 over the old files if `resume_training` finds no checkpoint",
-    "resumes from the newest state, or sets the old files aside",
+    "starts at iteration 0 and writes over the old files if `resume_training` finds no checkpoint",
+    "resumes from the newest state, or moves the old files away",
 )
 def test_without_a_state_a_run_begins_anew_and_sets_aside_what_was_there(caplog: pytest.LogCaptureFixture) -> None:
     run(run_state=False)

@@ -67,7 +67,9 @@ def test_random_collect_fills_the_buffer_first(monkeypatch):
     assert random_collect.__module__ == "ding.entry.utils"
 
 
-@pytest.mark.differs("replaces the best checkpoint by a worse one after a resume", "replaces it by a better one only")
+@pytest.mark.differs(
+    "replaces the best checkpoint with a worse one after a resume", "replaces it only with a better one"
+)
 def test_a_run_that_goes_on_from_a_checkpoint_replaces_the_best_one_by_a_better_one_only():
     run_serial(pair(), env_setting=setting(evaluator={"length": 20}), max_train_iter=7)
     best = pathlib.Path("exp/ckpt/ckpt_best.pth.tar").read_bytes()

@@ -150,7 +150,7 @@ def test_the_inputs_are_not_changed_and_a_command_type_stays(ended):
     assert read_config(str(ended.exp / "formatted_total_config.py"))[1].policy.type == kind_of_policy
 
 
-@pytest.mark.differs("leaves envs and writers to their destructors", "closes them however a run ends")
+@pytest.mark.differs("leaves it to destructors to close envs and writers", "closes them, however a run ends")
 def test_everything_is_closed_after_a_run(ended):
     assert (ended.threads, ended.files, ended.open_envs) == (set(), set(), [])
 
@@ -172,7 +172,7 @@ def test_the_run_stops_at_the_stop_value_but_never_before_training(kind):
 
 
 @pytest.mark.guarantees("equal-bits")
-@pytest.mark.differs("orders data by more than the seed", "repeats a run bit by bit with the same seed")
+@pytest.mark.differs("orders data by other things than the seed, too", "repeats a run bit for bit with the same seed")
 @each_kind
 def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(kind):
     def once(exp, seed):

@@ -104,7 +104,7 @@ def test_a_wrong_config_leaves_nothing_behind(path, value, text):
     assert os.listdir() == [] and TinyEnv.made == []
 
 
-@pytest.mark.differs("fails if a model has no `obs_shape`", "takes that of the env")
+@pytest.mark.differs("fails if a model has no `obs_shape`", "takes the shape from the env")
 @pytest.mark.parametrize("key", ["obs_shape", "action_shape"])
 def test_a_missing_shape_is_that_of_the_env(key):
     main, create = pair()

@@ -108,7 +108,7 @@ def test_rewards_are_clipped_from_below_only():
 
 @pytest.mark.differs(
     "fails in the collector if `env_wrapper` lacks `eval_episode_return`",
-    "reports the return all the same",
+    "reports the return anyway",
 )
 def test_the_return_is_told_also_without_the_wrapper_that_does_so():
     env = DingEnvWrapper(Toy(length=2), {"env_wrapper": []})
@@ -252,7 +252,7 @@ def test_gym_env_makes_an_env_by_id_with_arguments(registered):
     assert gym_env({"env_id": "CartPole-v0"})._env.spec.max_episode_steps == 200
 
 
-@pytest.mark.differs("cannot make mountain car, for a missing import", "makes it by its id, `MountainCar-v0`")
+@pytest.mark.differs("cannot make mountain car, because of a missing import", "makes it by its id, `MountainCar-v0`")
 def test_mountain_car_is_played_to_its_step_limit():
     env = DingEnvWrapper(cfg={"env_id": "MountainCar-v0"})
     env.seed(0)

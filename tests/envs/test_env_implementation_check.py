@@ -85,8 +85,8 @@ def test_data_in_its_space_passes(data, space):
 
 
 @pytest.mark.differs(
-    "accepts n in the check of a Discrete space, and takes views of one buffer for different memory",
-    "refuses n, and finds shared memory",
+    "accepts n in the check of a Discrete space, and mistakes views of one buffer for separate memory",
+    "rejects n, and detects shared memory",
 )
 @pytest.mark.parametrize(
     ("data", "space", "match"),

@@ -44,7 +44,7 @@ def probe(**kwargs):
 
 
 @pytest.mark.differs(
-    "sends actions as the policy counts them to a space that does not start at 0, so that some are never taken",
+    "passes actions, which the policy counts from 0, to a space that does not start at 0, so that some are never taken",
     "adds the `start` of the space",
 )
 @pytest.mark.parametrize(

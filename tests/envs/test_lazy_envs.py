@@ -203,7 +203,7 @@ def test_each_episode_has_a_seed_of_its_own(over):
     assert made[-1].seeds == [*seeds_of(3, 5, range(3)), *seeds_of(4, 0, range(2)), *seeds_of(3, 5, [2])]
 
 
-@pytest.mark.differs("reseeds numpy's global generator when an env is seeded", "leaves it alone")
+@pytest.mark.differs("reseeds numpy's global generator when an env is seeded", "does not touch it")
 @pytest.mark.parametrize("own", [{}, {"act_scale": True}, {"act_bins": 99}])
 def test_a_seed_decides_random_actions_too_and_leaves_numpy_alone(over, own):
     def draw():

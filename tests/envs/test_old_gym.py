@@ -130,7 +130,7 @@ def test_gym_is_left_out_on_request_and_for_what_gymnasium_has(toys):
 
 
 @pytest.mark.differs(
-    "imports gym 0.25, which excludes numpy 2, whatever is used",
+    "always imports gym 0.25, which excludes numpy 2",
     "imports gym only where it is needed",
 )
 def test_gym_is_not_imported_where_it_is_not_needed():

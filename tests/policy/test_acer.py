@@ -32,7 +32,7 @@ def make_sequences(policy, number, length=4, **kwargs):
 @pytest.mark.differs(
     "compares ACER's `learn.trust_region_value` with gradients that are divided by the number of steps, so that it "
     "hardly matters",
-    "compares it with those of each step, as the paper does: multiply a tuned value by the number of steps",
+    "compares it with the gradient of each step, as in the paper: multiply a tuned value by the number of steps",
 )
 @pytest.mark.parametrize("trust_region", [True, False])
 @pytest.mark.parametrize("end", [{}, {"done": True}])

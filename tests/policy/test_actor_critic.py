@@ -203,8 +203,8 @@ def test_a_discrete_model_begins_orthogonal_with_gain_1():
 
 
 @pytest.mark.differs(
-    "shrinks every actor layer of continuous PPO to nothing at the start, a shared encoder too",
-    "shrinks the last layer of the policy alone",
+    "scales every initial actor layer of continuous PPO down to almost nothing, including a shared encoder",
+    "scales down only the last layer of the policy",
 )
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("space", ["continuous", "hybrid"])

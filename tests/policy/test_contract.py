@@ -267,8 +267,8 @@ def seed_everything() -> None:
 @pytest.mark.guarantees("randomness")
 @each_policy
 @pytest.mark.differs(
-    "explores alike in all episodes of an env that seeds numpy or torch",
-    "draws from generators of its own",
+    "explores in the same way in all episodes of an env that seeds numpy or torch",
+    "draws from separate generators",
 )
 def test_what_others_seed_or_draw_changes_nothing_of_a_policy(name: str) -> None:
     expected = what_is_drawn(name, lambda: None)

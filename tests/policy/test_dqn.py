@@ -105,7 +105,7 @@ def test_the_target_is_copied_every_so_many_iterations():
 
 @pytest.mark.differs(
     "never lets a user's `target_theta` take effect in DQN, and has none in C51, Rainbow and FQF",
-    "follows it if the frequency is None, or if only theta was changed",
+    "uses it if the frequency is None, or if the config changes only theta",
 )
 @pytest.mark.parametrize("settings", [{"learn__target_update_freq": None}, {}])
 def test_a_users_theta_takes_effect(settings):

@@ -21,9 +21,10 @@ def make_policy(*fields, **settings):
 
 
 @pytest.mark.differs(
-    "takes `learn.beta` of IQL as the inverse of the paper's, scales the tanh of its actions, and clips the "
+    "treats `learn.beta` of IQL as the inverse of the paper's, scales the tanh of its actions, and clips the "
     "gradient of its actor",
-    "takes `beta` alike, or the paper's `learn.inverse_temperature`; actions and gradients are the paper's",
+    "treats `beta` in the same way, or takes the paper's `learn.inverse_temperature`; actions and gradients "
+    "are those of the paper",
 )
 @pytest.mark.parametrize(
     ("tau", "settings", "factor", "limit"),

@@ -171,7 +171,7 @@ def test_attributes_that_workers_ask_for_have_defaults():
     assert (mode.get_attribute("unroll_len"), mode.get_attribute("priority")) == (3, True)
 
 
-@pytest.mark.differs("runs on the CPU without a word if `cuda=True` finds no GPU", "warns, and says what to set")
+@pytest.mark.differs("runs on the CPU without a warning if `cuda=True` finds no GPU", "warns, and says what to set")
 def test_a_gpu_that_is_missing_is_told_of_and_the_policy_runs_on_the_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     warned = []

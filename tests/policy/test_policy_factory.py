@@ -74,8 +74,8 @@ def test_an_action_of_several_numbers_is_one_tensor_for_each_head(space, shapes,
 
 
 @pytest.mark.differs(
-    "takes illegal random actions before the training where observations have an `action_mask`",
-    "takes legal ones",
+    "takes illegal random actions before training if observations have an `action_mask`",
+    "takes only legal ones",
 )
 @pytest.mark.parametrize("as_mask", [np.array, torch.tensor, np.int32])
 def test_only_legal_actions_are_taken(as_mask):

@@ -55,7 +55,7 @@ def test_actions_and_logits_have_the_documented_shapes(name):
 
 @pytest.mark.differs(
     "ignores `action_mask` in discrete SAC, PG and PPO without a critic",
-    "rules out illegal actions, in learning too",
+    "excludes illegal actions, in acting and learning",
 )
 @each_policy
 def test_illegal_actions_are_never_taken_nor_learned(name):

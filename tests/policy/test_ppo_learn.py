@@ -213,7 +213,7 @@ def test_monitored_names(tmp_path):
     assert make_policy(learn__pretrained_model_path=path).learn_mode.monitor_vars() == LOGGED
 
 
-@pytest.mark.differs("makes the loss of PPO NaN by a minibatch of one sample", "leaves a single advantage as it is")
+@pytest.mark.differs("makes the loss of PPO NaN for a minibatch of one sample", "does not normalize a single advantage")
 def test_fewer_samples_than_a_minibatch_are_one_batch_and_one_sample_is_no_nan():
     policy = make_policy(learn__epoch_per_collect=1)
     data = make_pieces(policy)

@@ -132,7 +132,7 @@ def test_a_learning_step_is_recurrent_double_dqn_within_the_sequence(nstep, burn
 
 @pytest.mark.differs(
     "ignores `learn.target_update_freq` of R2D2",
-    "copies the target network after so many iterations, if it is set",
+    "copies the target network every so many iterations, if it is set",
 )
 def test_the_target_network_follows_and_is_copied_where_a_frequency_is_set():
     policy = make_policy("learn", learn__target_update_theta=0.25, learn__learning_rate=0.1, priority_IS_weight=False)

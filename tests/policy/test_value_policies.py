@@ -33,7 +33,7 @@ def test_the_loss_falls(name):
 
 @pytest.mark.differs(
     "ignores importance weights in C51, QR-DQN, IQN, FQF, SQL, SQN and discrete CQL",
-    "weighs the loss of each sample",
+    "weights the loss of each sample",
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(name):

@@ -100,8 +100,9 @@ def losses_of(request):
 
 
 @pytest.mark.differs(
-    "weighs each error by the weights of all samples if weights are [B, 1], and fails on [B] in `dist_1step_td_error`",
-    "takes [B] and [B, 1] alike",
+    "multiplies each error by the weights of all samples if weights are [B, 1], and fails on [B] in "
+    "`dist_1step_td_error`",
+    "accepts [B] and [B, 1]",
 )
 def test_a_weight_is_one_number_for_each_sample_whether_it_has_an_axis_of_its_own_or_not(losses_of):
     weighted = losses_of(WEIGHT)

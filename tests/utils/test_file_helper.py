@@ -127,8 +127,8 @@ def test_remote_stores_are_refused_clearly(call, tmp_path, monkeypatch):
 
 
 @pytest.mark.differs(
-    "takes local paths that begin with `s3` for remote ones, and pickles locally without a client",
-    "takes `s3://` for remote, and raises an error",
+    "treats local paths that begin with `s3` as remote, and pickles locally without a client",
+    "treats only `s3://` as remote, and raises an error without a client",
 )
 def test_a_local_folder_whose_name_begins_with_s3_is_local(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -53,7 +53,10 @@ def test_the_level_can_be_given(tmp_path):
     assert lines(tmp_path / "learner_logger.txt") == ["[DEBUG] shown"]
 
 
-@pytest.mark.differs("writes texts of two loggers of one name into the files of both", "writes each into its own")
+@pytest.mark.differs(
+    "writes the lines of two loggers with the same name into the files of both",
+    "writes those of each logger into its own file",
+)
 def test_two_experiments_with_one_instance_name_keep_their_texts_apart(tmp_path):
     first, _ = build_logger(str(tmp_path / "a"), "learner", need_tb=False)
     second, _ = build_logger(str(tmp_path / "b"), "learner", need_tb=False)

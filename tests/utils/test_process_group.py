@@ -20,7 +20,7 @@ def test_slurm_names_come_before_those_of_torchrun(clean_environment):
 
 
 @pytest.mark.differs(
-    "takes SLURM's task number for the rank under torchrun, and makes several processes rank 0 on several nodes",
+    "uses SLURM's task number as the rank under torchrun, and makes several processes rank 0 on several nodes",
     "reads torchrun's variables, and refuses several nodes",
 )
 def test_under_torchrun_in_a_slurm_job_torchruns_names_count(clean_environment):

@@ -59,7 +59,7 @@ class EnvWrapper(SavedAttributes):
     def __getattr__(self, name: str) -> Any:
         # `copy` and `pickle` look up attributes before the object has any.
         if name.startswith("_") or name == "env":
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; private ones are not handed on")
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; private ones are not forwarded")
         return getattr(self.env, name)
 
     def __repr__(self) -> str:

@@ -248,14 +248,14 @@ class DRQN(nn.Module):
         embedding = pass_through(observations_of(observation.flatten(0, 1), self._obs_shape, self), self, "encoder")
         embedding = embedding.view(steps, batch, -1)
         # The sequence is split where a state is saved.
-        saved, pieces, start = {}, [], 0
+        saved, outputs, start = {}, [], 0
         for stop in sorted({*(saved_state_timesteps or ()), steps}):
             if stop > start:
-                piece, state = self.rnn(embedding[start:stop], state)
-                pieces.append(piece)
+                hidden_states, state = self.rnn(embedding[start:stop], state)
+                outputs.append(hidden_states)
                 start = stop
             saved[stop] = state
-        hidden = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        hidden = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         features = hidden + embedding if self.res_link else hidden
         output: dict[str, Any] = pass_through(features.squeeze(0) if inference else features, self, "head")
         output["next_state"] = state

@@ -574,7 +574,7 @@ class TargetNetworkWrapper(IModelWrapper):
             if goal.shape != own.shape:  # which might be broadcast
                 raise RuntimeError(
                     f"target update: the online weight {name!r} of shape {tuple(goal.shape)} does not fit a target "
-                    f"weight of shape {tuple(own.shape)}; both models must be built alike"
+                    f"weight of shape {tuple(own.shape)}; build both models in the same way"
                 )
             is_alike = goal.dtype is own.dtype and goal.device == own.device
             own.lerp_(goal if is_alike else goal.to(own), self._theta)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ding.torch_utils.data_helper import to_tensor
-from ding.utils.batch_methods import plain_output_keys, takes_pieces
+from ding.utils.batch_methods import plain_output_keys, takes_fragments
 from ding.utils.data.nested import is_container, is_mapping, parts_of, rebuilt
 from ding.utils.data.plain_columns import samples_of_state, samples_state
 from ding.utils.data.samples import (
@@ -185,7 +185,9 @@ class TrajectoryRecorder(RolloutListener, Quota):
         self._is_by_piece = make_samples is not None or on_samples is not None
         # What the policy overrides is looked up here, once.
         self._output_keys = plain_output_keys(policy.process_transition)
-        self._may_wait = not self._is_by_piece and takes_pieces(policy.get_train_sample)  # for all pieces of a collect
+        self._may_wait = not self._is_by_piece and takes_fragments(
+            policy.get_train_sample
+        )  # for all pieces of a collect
         self._waits = self._may_wait and self._output_keys is not None  # see `is_due`
         self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs, traj_len, frame_stack)

@@ -222,8 +222,8 @@ def play(cls, cfg):
 
 @pytest.mark.guarantees("equal-bits")
 @pytest.mark.differs(
-    "steps envs of a `subprocess` manager together as their resets happen to end",
-    "plays the episodes that the same seeds give in one process",
+    "steps the envs of a `subprocess` manager in groups that depend on when their resets end",
+    "plays the same episodes as with these seeds in one process",
 )
 @pytest.mark.parametrize("cls, cfg", [p for p in combinations(base=False, v2=False) if "async" not in p.id])
 def test_seeded_envs_play_the_same_in_processes(cls, cfg):

@@ -227,8 +227,8 @@ def test_close_is_idempotent_and_a_launch_may_follow(make):
 
 
 @pytest.mark.differs(
-    "forgets the seeds of envs when a manager is launched again or an env recreated, and overwrites a list given "
-    "to `seed`",
+    "forgets the seeds of envs when a manager is launched again or an env recreated, and overwrites a list "
+    "that is passed to `seed`",
     "remembers them, and copies the list",
 )
 def test_envs_are_told_seed_plus_id_or_their_own_once_at_their_next_reset(make):

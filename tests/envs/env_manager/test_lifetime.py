@@ -195,8 +195,8 @@ def test_the_end_of_a_job_is_left_to_the_managers_process(number):
 
 
 @pytest.mark.differs(
-    "acts on Ctrl-C and on the program's signal handlers in every env process",
-    "leaves them to the process of the manager",
+    "handles Ctrl-C, and runs the program's signal handlers, in every env process",
+    "handles signals only in the process of the manager",
 )
 def test_handlers_of_the_parent_do_not_run_in_the_envs(tmp_path):
     def react(*args):

@@ -36,7 +36,7 @@ def test_they_are_registered(name, cls):
 
 @pytest.mark.differs(
     "needs DI-treetensor for V2 managers",
-    "does without: observations and timesteps are plain trees with the same attributes",
+    "does not need it: observations and timesteps are plain trees with the same attributes",
 )
 def test_observations_are_stacked_and_timesteps_are_trees():
     manager = base({"length": 2}, {"length": 1, "deeds": {("step", 0): odd_info}})

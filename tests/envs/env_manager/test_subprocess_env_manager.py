@@ -192,7 +192,7 @@ def test_large_observations_and_actions_cross_in_pieces():
 
 @pytest.mark.differs(
     "gives all forked envs the same numbers from numpy's global generator",
-    "gives each its own, which follow from the program's seed",
+    "gives each its own numbers, derived from the program's seed",
 )
 def test_envs_that_draw_from_numpys_global_generator_differ_from_each_other_and_repeat():
     def drawn():

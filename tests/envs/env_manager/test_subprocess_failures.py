@@ -141,7 +141,7 @@ def test_attempts_are_made_a_while_apart():
 
 
 @pytest.mark.differs(
-    "reports an env process that dies, calls `sys.exit` or raises an unusual exception as EOFError",
+    "reports an EOFError if an env process dies, calls `sys.exit` or raises an unusual exception",
     "names the env, the method, and the exception, signal or exit code",
 )
 @pytest.mark.parametrize(
@@ -190,8 +190,7 @@ def test_a_dead_env_gets_a_new_process_with_its_seed_while_attempts_are_left(ret
 
 
 @pytest.mark.differs(
-    "never interrupts an env that hangs in native code, and takes an answer that comes late for that to the next "
-    "request",
+    "never interrupts an env that hangs in native code, and mistakes a late answer for that to the next request",
     "kills its process half a second after the limit and names both",
 )
 @pytest.mark.parametrize("deed", [Wait(), hang_for_good], ids=["interruptible", "native"])

@@ -111,7 +111,7 @@ def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
 
 @pytest.mark.differs(
     "uses Flask's development server, with a connection for each request",
-    "uses Tornado in one thread, with kept connections",
+    "uses Tornado in one thread, with persistent connections",
 )
 def test_one_connection_carries_all_requests_to_a_peer():
     with pair() as (master, slave, connection):

@@ -27,7 +27,7 @@ def token(request, monkeypatch):
 
 @pytest.mark.differs(
     "sends secrets with each request, and never encrypts messages",
-    "encrypts them off loopback, with a certificate that follows from the token, or one of the user",
+    "encrypts them off loopback, with a certificate derived from the token, or your own",
 )
 @pytest.mark.guarantees("strangers")
 def test_off_loopback_both_ends_use_the_certificate_of_the_run(monkeypatch):

@@ -85,7 +85,7 @@ def broken(policy, at):
 
 
 @pytest.mark.differs(
-    "gives a NaN action of the policy to the env",
+    "passes a NaN action of the policy to the env",
     "stops before the env is stepped and names the policy, the env and the entry",
 )
 def test_a_collector_stops_before_the_env_is_given_a_nan():

@@ -66,8 +66,8 @@ def test_each_player_gets_what_it_would_get_alone(make, form):
 
 
 @pytest.mark.differs(
-    "cuts the list of policies with `drop_extra` of `sample_1v1`, and drops samples without it",
-    "cuts each policy's samples, or none",
+    "cuts the list of policies with `drop_extra=True` of `sample_1v1`, and drops samples with False",
+    "cuts each policy's samples with True, and drops none with False",
 )
 @pytest.mark.parametrize("players", [2, 3])
 def test_drop_extra_cuts_each_list_and_false_returns_all(players):

@@ -42,7 +42,8 @@ def as_rank(monkeypatch, rank, size=2):
 
 
 @pytest.mark.differs(
-    "ignores ranks in all collectors but `sample`: each writes to the same TensorBoard folder and counts its own steps",
+    "supports ranks in the collector `sample` only: in others, each rank writes to the same TensorBoard "
+    "folder and counts its own steps",
     "writes on rank 0 and counts the steps of all ranks",
 )
 @pytest.mark.parametrize("cls", COLLECTORS)

@@ -324,7 +324,7 @@ def test_reset_env_with_another_number_of_envs_rebuilds_and_closes_the_old_one(k
         assert {int(row["obs"][0]) for row in rows} == {0, 1, 2, 3}
 
 
-@pytest.mark.differs("resets neither env nor policy in `reset()` of a collector or evaluator at work", "resets both")
+@pytest.mark.differs("resets neither env nor policy in `reset()` of a running collector or evaluator", "resets both")
 def test_reset_of_a_live_collector_resets_env_and_policy_and_zeroes_the_counters(kind):
     collector, env, policies = kind.build((5, 5))
     kind.collect(collector, 2, 4)

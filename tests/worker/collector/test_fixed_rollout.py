@@ -46,8 +46,8 @@ def of_env(rows, env_id):
 
 
 @pytest.mark.differs(
-    "drops the fragments that are unfinished when an on-policy collect ends, a quarter of the steps of 64 CartPoles",
-    "drops them by default, and makes every step a sample with `collect.collector.fixed_rollout`, see "
+    "drops the fragments that are unfinished when an on-policy collect ends: a quarter of the steps of 64 CartPoles",
+    "does the same by default; with `collect.collector.fixed_rollout`, every step becomes a sample: see "
     "[Workers](guides/workers.md)",
 )
 @pytest.mark.parametrize("make", [ScriptedPolicy, PlainPolicy])

@@ -23,9 +23,9 @@ def build(lengths=(2, 4), policy=None, cfg=(), tb=None, **env_kwargs):
 
 
 @pytest.mark.differs(
-    "plays on in an env that has played its share of an evaluation: later episodes replace its first ones, video "
-    "clips belong to other episodes than the returns, and all steps count",
-    "counts the first episodes of each env, with their steps and clips, and stops stepping it then",
+    "continues in an env that has played its share of an evaluation: later episodes replace its first ones, "
+    "video clips belong to other episodes than the returns, and all steps count",
+    "counts the first episodes of each env, with their steps and clips, then stops stepping it",
 )
 def test_each_env_plays_its_share_and_no_step_more():
     evaluator, env, _ = build(lengths=(1, 9))
@@ -35,7 +35,7 @@ def test_each_env_plays_its_share_and_no_step_more():
     assert stop is False
 
 
-@pytest.mark.differs("fails on `policy_kwargs=None`", "takes it for no arguments")
+@pytest.mark.differs("fails if `policy_kwargs` is None", "treats None as no arguments")
 @pytest.mark.parametrize("kwargs", [None, {}, {"world_model": 1}])
 def test_policy_kwargs_reach_the_policy_and_may_be_none(kwargs):
     evaluator, _, policy = build()
@@ -72,9 +72,8 @@ def with_info(**extra):
 
 
 @pytest.mark.differs(
-    "crashes on text in `episode_info` and on infos with different keys, and returns no infos if those of env 0 "
-    "are missing",
-    "averages the numbers that there are",
+    "crashes on text in `episode_info` and on infos with different keys, and returns no infos if env 0 has none",
+    "averages all numbers that it finds",
 )
 def test_episode_infos_are_told_in_lists_with_the_mean_of_numbers_only():
     evaluator, _, _ = build(mark=with_info(score=2, result="wins"))
@@ -84,8 +83,8 @@ def test_episode_infos_are_told_in_lists_with_the_mean_of_numbers_only():
 
 
 @pytest.mark.differs(
-    "ends an evaluation on an unusual value in `info`, or on integer observations",
-    "converts only what it uses",
+    "aborts an evaluation because of an unusual value in `info`, or integer observations",
+    "converts only the values that it uses",
 )
 def test_an_exotic_value_in_the_info_does_no_harm():
     evaluator, _, _ = build(mark=lambda *_: {"visited": {1, 2}, "env": object()})

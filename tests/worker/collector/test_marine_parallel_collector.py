@@ -111,8 +111,9 @@ def test_the_metadata_tell_of_each_sample(sent):
 
 
 @pytest.mark.differs(
-    "sends pieces of two episodes in marine collectors, counts steps twice, and lacks `train_iter` at the end",
-    "sends pieces of one episode, and counts once",
+    "sends fragments that span two episodes in marine collectors, counts steps twice, and lacks `train_iter` "
+    "at the end",
+    "sends fragments of one episode, and counts steps once",
 )
 def test_no_piece_holds_steps_of_two_episodes_envs_or_players(sent):
     collector = play(sent, lengths=(3, 4, 5), episodes=3, n_sample=4)

@@ -76,7 +76,7 @@ def test_reaching_the_stop_value_stops(stop_value, train_iter, expected):
 @pytest.mark.differs(
     "fails if an evaluator's config lacks `multi_gpu`, `stop_value` or `n_episode`, or a metric evaluator's loader "
     "is empty",
-    "has defaults for them, and names the empty loader",
+    "has defaults for them; an error names the empty loader",
 )
 def test_without_a_stop_value_it_never_stops():
     assert build()[0].eval(train_iter=5)[0] is False
@@ -160,8 +160,7 @@ def as_rank(monkeypatch, rank, told=None, sums=None):
 
 
 @pytest.mark.differs(
-    "weighs each rank's metric the same, however few batches it saw, and lets each rank log, save and decide for "
-    "itself",
+    "weights each rank's metric equally, however few batches it saw; each rank logs, saves and decides for itself",
     "averages over all batches; rank 0 decides",
 )
 def test_with_multi_gpu_the_result_is_the_mean_over_the_batches_of_all_ranks(monkeypatch):

@@ -109,8 +109,8 @@ def test_whole_episodes_are_pieces_when_the_policy_counts_episodes(sent):
 
 
 @pytest.mark.differs(
-    "gives a sample's compressed bytes as `unroll_len`, always 1.0 as priority, and no `collect_iter`",
-    "gives the steps, the policy's priority and the iteration",
+    "reports a sample's compressed bytes as `unroll_len`, always 1.0 as priority, and no `collect_iter`",
+    "reports the number of steps, the policy's priority and the iteration",
 )
 def test_the_real_length_priority_and_iteration_of_samples_of_several_steps_are_told():
     sent = Sent(weights(3))

@@ -140,8 +140,8 @@ actions = st.one_of(
 
 
 @pytest.mark.differs(
-    "never deletes files of samples, or deletes others of their names in the working directory",
-    "deletes each when nothing needs it any more",
+    "never deletes files of samples, or deletes files with the same names in the working directory",
+    "deletes each file when nothing needs it any more",
 )
 @settings(max_examples=60)
 @given(st.sampled_from(["naive", "advanced"]), st.sampled_from([1, 2, float("inf")]), st.lists(actions, max_size=30))

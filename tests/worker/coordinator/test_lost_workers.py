@@ -115,7 +115,7 @@ def silent(seconds, **more):
 
 @pytest.mark.differs(
     "ends all evaluation if the env of one hangs, and reports nothing",
-    "gives up a task without a step for `task_silence_s`, and restarts its worker",
+    "abandons a task without a step for `task_silence_s`, and restarts its worker",
 )
 @pytest.mark.parametrize("is_eval", [True, False])
 def test_a_collector_that_makes_no_step_loses_its_task_and_the_run_goes_on_and_tells(is_eval, make, workers):

@@ -227,7 +227,7 @@ def test_a_hook_may_end_the_training_on_a_source(end):
 
 @pytest.mark.differs(
     "sets the env step to -1, in the next checkpoint too, if `train()` is called without envstep",
-    "keeps the env step that it knows",
+    "keeps the last known env step",
 )
 def test_the_envstep_is_kept_when_train_is_given_none():
     learner = make_learner()
@@ -260,7 +260,7 @@ def test_the_priority_of_a_list_is_that_of_its_last_dict():
     assert learner.priority_info["priority"] == [3.0]
 
 
-@pytest.mark.differs("applies priorities of an earlier iteration again", "forgets them at each `train`")
+@pytest.mark.differs("applies priorities of an earlier iteration again", "clears them at each `train`")
 def test_priorities_are_not_kept_from_an_earlier_train():
     learner = make_learner(FakePolicy({"priority": [1.0]}, {"total_loss": 1.0}))
     learner.train([{}])

@@ -49,7 +49,7 @@ def assert_consistent(buffer: AdvancedReplayBuffer) -> None:
 
 @pytest.mark.differs(
     "breaks importance weights by a pushed priority of 0, and stores or fails on a negative or NaN one",
-    "counts 0 as 1e-5 and refuses the others",
+    "counts 0 as 1e-5, and raises an error for a negative or NaN priority",
 )
 @pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), torch.tensor(0.0)])
 def test_a_pushed_priority_of_zero_still_has_weight(make_advanced, zero):
@@ -207,7 +207,7 @@ def test_beta_anneals_by_a_step_fixed_at_construction(make_advanced):
 
 @pytest.mark.differs(
     "counts used-up items whose files are tracked, and draws them again after an update",
-    "retires them for good",
+    "removes them permanently",
 )
 def test_used_up_items_whose_files_are_tracked_stay_until_overwritten_but_are_not_drawn(make_advanced):
     buffer = make_advanced(3, max_use=1, enable_track_used_data=True, deepcopy=True)
@@ -229,7 +229,7 @@ def test_used_up_items_whose_files_are_tracked_stay_until_overwritten_but_are_no
     assert list(Path().glob("data_*")) == []
 
 
-@pytest.mark.differs("hands out items beyond `max_staleness` if fresher ones lie before them", "never does")
+@pytest.mark.differs("draws items beyond `max_staleness` if fresher items are stored before them", "never draws them")
 def test_stale_items_are_found_again_after_all_were_removed_and_new_ones_pushed(make_advanced):
     buffer = make_advanced(4, max_staleness=5)
     buffer.push([{"collect_iter": 0}] * 4, 0)

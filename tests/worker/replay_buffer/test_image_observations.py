@@ -86,8 +86,8 @@ BUFFERS = {
 
 
 @pytest.mark.differs(
-    "refuses images of bytes in networks",
-    "stores bytes, and makes floats of them for the model alone",
+    "fails on byte images in networks",
+    "stores bytes, and converts them to floats only in the model",
 )
 @pytest.mark.parametrize("name", BUFFERS)
 def test_bytes_pass_through_every_buffer_and_are_floats_for_the_model_alone(name, policy, collected):

@@ -76,7 +76,7 @@ def test_update_changes_nothing_and_says_so(make_naive):
     assert "nothing to update" in Path("exp/log/quiet/quiet_logger.txt").read_text()
 
 
-@pytest.mark.differs("loads None items from a saved naive buffer that was not full", "saves and loads its items alone")
+@pytest.mark.differs("loads None items from a saved naive buffer that was not full", "saves and loads only its items")
 def test_a_buffer_that_is_not_full_saves_and_loads_only_its_items(make_naive):
     buffer, other = make_naive(8), make_naive(8, name="other")
     buffer.push([{"obs": torch.arange(3.0) + i, "n": i} for i in range(5)], 0)
@@ -118,7 +118,7 @@ def test_files_of_overwritten_and_cleared_items_are_removed(make_naive):
     assert list(Path().glob("data_*")) == []
 
 
-@pytest.mark.differs("leaves threads of a closed buffer running", "has none of them after `close`")
+@pytest.mark.differs("leaves the threads of a closed buffer running", "ends them in `close`")
 def test_close_may_be_repeated_leaves_no_thread_and_a_shared_tb_logger_open(make_naive, tb):
     threads = threading.active_count()
     buffer = make_naive(4, tb_logger=tb, enable_track_used_data=True)

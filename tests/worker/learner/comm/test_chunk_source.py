@@ -123,7 +123,7 @@ GOOD = encode_chunk([{"obs": 1}], "lz4")
 
 
 @pytest.mark.differs(
-    "unpickles samples, weights and files that a task names, so that whoever sends them can run code in a worker",
+    "unpickles samples, weights and files that a task names, so that their sender can run code in a worker",
     "reads data only, unless the worker's own config says `trust_pickle`",
 )
 @pytest.mark.parametrize("data", [b"", GOOD[:1], GOOD[: len(GOOD) // 2], GOOD[:-1], b"\x00" * 64, pickle.dumps(Evil())])

@@ -59,7 +59,7 @@ def test_batches_are_trained_in_order_and_every_iteration_is_told(site):
 
 @pytest.mark.differs(
     "makes a learner wait while its next batch is sampled, sent and loaded",
-    "loads the next ones while it trains, up to `prefetch_batches` (64)",
+    "loads the next batches while it trains, up to `prefetch_batches` (64)",
 )
 def test_the_next_batches_are_loaded_while_the_learner_trains(site):
     GATES["gate"] = Gate()
@@ -119,8 +119,8 @@ def test_the_end_saves_a_checkpoint_writes_the_weights_and_gives_the_last_infos(
 
 
 @pytest.mark.differs(
-    "gives a second task in a worker what the first has left in its queues",
-    "gives each task queues of its own",
+    "passes data of a worker's first task that is left in its queues to the second task",
+    "gives each task its own queues",
 )
 def test_a_second_task_starts_clean(site):
     worker, driver = site.pair()
@@ -154,7 +154,7 @@ def test_weights_are_there_before_the_first_batch(site):
 
 @pytest.mark.differs(
     "ignores `send_policy_freq` and writes the weights in place after every iteration",
-    "follows it, at most once in `send_policy_interval_s` (0.25); files appear whole",
+    "follows it, at most once in `send_policy_interval_s` (0.25); files appear complete or not at all",
 )
 def test_the_frequency_of_a_task_is_honoured(site, monkeypatch):
     written = recording(site, monkeypatch)
@@ -183,8 +183,8 @@ def full(*args, **kwargs):
 
 
 @pytest.mark.differs(
-    "ends a run if weights, samples or a checkpoint cannot be written for a moment, as on a full disk",
-    "trains on, tries again, and shows the failures in the status",
+    "ends a run if weights, samples or a checkpoint cannot be written for a moment, for instance on a full disk",
+    "continues to train, retries, and shows the failures in the status",
 )
 def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)

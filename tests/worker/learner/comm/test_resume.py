@@ -244,8 +244,8 @@ def flat(state):
 
 
 @pytest.mark.differs(
-    "loses the whole training with the process of its learner",
-    "starts another, which resumes from the newest intact checkpoint, saved every `checkpoint_interval_s` (30)",
+    "loses the training if the learner's process dies",
+    "restarts the learner, which resumes from the newest intact checkpoint, saved every `checkpoint_interval_s` (30)",
 )
 def test_a_second_life_trains_on_as_if_there_had_been_only_one(site, monkeypatch):
     cfg = json.loads(json.dumps(policy_cfg()))

@@ -1,4 +1,4 @@
-"""Policies make of several pieces of trajectories at once, bit by bit, what they make of each piece alone."""
+"""Policies make of several fragments of trajectories at once, bit by bit, what they make of each fragment alone."""
 
 import functools
 from collections import namedtuple
@@ -22,7 +22,7 @@ from ding.policy import (
     TD3BCPolicy,
     TD3Policy,
 )
-from ding.utils.batch_methods import takes_pieces
+from ding.utils.batch_methods import takes_fragments
 from ding.utils.data.samples import Table
 from tests.policy import on_policy_samples, test_bc, test_discrete_sac, test_dqfd, test_impala, test_ppg, test_r2d2
 from tests.policy.continuous_samples import make_config as make_continuous_config
@@ -78,7 +78,7 @@ POLICIES = {
     "r2d2": functools.partial(test_r2d2.make_policy, "collect"),
     "bc": functools.partial(test_bc.make_policy, "collect"),
 }
-# What `collect_mode.forward` needs, and whether all pieces are whole episodes.
+# What `collect_mode.forward` needs, and whether all fragments are whole episodes.
 EPISODES = ("pg", "ppo_pg")
 
 
@@ -99,7 +99,7 @@ def forward(policy, obs):
 
 
 def collect(policy, lengths, flags, seed=0, is_whole=False):
-    """Transitions of pieces of these lengths that a policy has collected, in columns."""
+    """Transitions of fragments of these lengths that a policy has collected, in columns."""
     draw, rows = np.random.default_rng(seed), []
     size = policy.cfg.model.get("obs_shape")
     for length in lengths:
@@ -117,9 +117,9 @@ def collect(policy, lengths, flags, seed=0, is_whole=False):
 
 @pytest.mark.parametrize("flags", ["done", "all flags", "truncated"])
 @pytest.mark.parametrize("name", POLICIES)
-def test_samples_of_all_pieces_are_those_of_each(name, flags):
+def test_samples_of_all_fragments_are_those_of_each(name, flags):
     policy, get_train_sample = policy_of(name), policy_of(name).collect_mode.get_train_sample
-    assert takes_pieces(get_train_sample)
+    assert takes_fragments(get_train_sample)
     for seed, lengths in enumerate(([1], [7, 1, 20, 3, 3, 12], [2, 1, 1])):
         together = collect(policy, lengths, flags, seed, is_whole=name in EPISODES)
         parts = [get_train_sample(part) for part in parts_of(together)]
