@@ -197,8 +197,9 @@ def parallel_transform(
     """
     result = EasyDict(copy.deepcopy(dict(cfg)))
     result.system = set_system_cfg(result)
-    hosts = coordinator_host, learner_host, collector_host
-    set_host_port(result, *hosts, coordinator_port, learner_port, collector_port)
+    set_host_port(
+        result, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
+    )
     return set_collector_interaction_for_coordinator(set_learner_interaction_for_coordinator(result))
 
 
