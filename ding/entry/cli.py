@@ -167,31 +167,28 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    action = _action(options)
+    mode = options["mode"]
+    if mode is None:
+        raise click.UsageError(f"Please indicate at least one argument: -m with one of {', '.join(MODES)}.")
+    action = str(mode)
+    if mode == "dist":
+        changes = [change for change in ("add", "delete", "restart") if options[change]]
+        actions = [*([options["module"]] if options["module"] else []), *changes]
+        if len(actions) != 1:
+            raise click.UsageError(
+                f"-m dist needs -M with one of {', '.join(MODULES)}, or --add, --delete or --restart"
+            )
+        if len(options["seed"]) > 1:
+            raise click.UsageError("-m dist takes one seed")
+        action = actions[0]
     if options["config"] is None and action not in (*_NEEDS, "learner_aggregator"):
-        raise click.UsageError(f"give a config file with -c with -m {options['mode']}")
+        raise click.UsageError(f"give a config file with -c with -m {mode}")
     for name in _NEEDS.get(action, ()):
         if not options[name]:
             raise click.UsageError(f"give --{name.replace('_', '-')} with --{action}")
     from ding.entry.cli_modes import run
 
     run(action, options)
-
-
-def _action(options: dict[str, Any]) -> str:
-    """Return the action, which is a mode or, for `dist`, a module or a change of replicas."""
-    mode, module = options["mode"], options["module"]
-    changes = [change for change in ("add", "delete", "restart") if options[change]]
-    if mode is None:
-        raise click.UsageError(f"Please indicate at least one argument: -m with one of {', '.join(MODES)}.")
-    if mode != "dist":
-        return str(mode)
-    actions = [*([module] if module else []), *changes]
-    if len(actions) != 1:
-        raise click.UsageError(f"-m dist needs -M with one of {', '.join(MODULES)}, or --add, --delete or --restart")
-    if len(options["seed"]) > 1:
-        raise click.UsageError("-m dist takes one seed")
-    return str(actions[0])
 
 
 if __name__ == "__main__":

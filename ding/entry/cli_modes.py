@@ -15,10 +15,11 @@ import click
 
 from ding.config.read import change, read_config, read_config_directly, read_config_with_system
 from ding.entry import dist_entry
-from ding.entry.checks import cuda_of
+from ding.entry.checks import UNLIMITED, cuda_of
 from ding.entry.experiment import run_pipeline
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import kind_of_pipeline, pipeline_named, pipeline_of, rounds_for
+from ding.entry.serial_entry_offline import EpochRounds
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
 from ding.utils.config_helper import ConfigError
@@ -55,22 +56,13 @@ def _evaluate(options: Options) -> None:
     if options["exp_name"] is not None:
         main["exp_name"] = options["exp_name"]
     for seed in options["seed"] or (0,):
-        paths = {name: options[name] for name in ("load_path", "replay_path")}
-        click.echo(f"seed {seed}: mean return {eval((main, create), seed, **paths):.1f}")
+        reached = eval((main, create), seed, load_path=options["load_path"], replay_path=options["replay_path"])
+        click.echo(f"seed {seed}: mean return {reached:.1f}")
 
 
 def _train(options: Options) -> None:
-    seeds, path, how = options["seed"] or (0,), os.path.abspath(options["config"]), _more(options)
-    root = options["exp_name"] or f"{os.path.splitext(os.path.basename(path))[0]}_result"
-    for seed in seeds:
-        is_alone = len(seeds) == 1
-        with contextlib.nullcontext() if is_alone else _working_in(os.path.join(root, f"seed{seed}")):
-            train_config(path, seed, exp_name=options["exp_name"] if is_alone else None, **how)
-
-
-def _more(options: Options) -> dict[str, Any]:
-    """Return the further arguments of `train_config`."""
-    how = {name: options[name] for name in ("mode", "train_iter", "env_step")}
+    seeds, path = options["seed"] or (0,), os.path.abspath(options["config"])
+    how: dict[str, Any] = {name: options[name] for name in ("mode", "train_iter", "env_step")}
     if options["resume"]:
         how["resume"] = True
     if options["mode"] == "parallel":
@@ -82,7 +74,13 @@ def _more(options: Options) -> dict[str, Any]:
         how["expert_cfg"] = read_config(
             os.path.abspath(options["expert_config"] or click.prompt("Config file of the expert"))
         )
-    return how
+    if len(seeds) == 1:
+        train_config(path, seeds[0], exp_name=options["exp_name"], **how)
+        return
+    root = options["exp_name"] or f"{os.path.splitext(os.path.basename(path))[0]}_result"
+    for seed in seeds:
+        with _working_in(os.path.join(root, f"seed{seed}")):
+            train_config(path, seed, **how)
 
 
 @contextlib.contextmanager
@@ -100,13 +98,18 @@ def _working_in(folder: str) -> Iterator[None]:
 
 
 def _prepare(options: Options) -> None:
-    from ding.entry.checks import UNLIMITED
     from ding.entry.dist_config import read_dist_config
 
-    roles = ("coordinator", "learner", "collector")
-    places = [_one_or_all(options[f"{role}_{end}"]) for end in ("host", "port") for role in roles]
     path = dist_entry.dist_prepare_config(
-        *(options["config"], _seed(options) or 0, options["platform"], *places),
+        options["config"],
+        _seed(options) or 0,
+        options["platform"],
+        coordinator_host=options["coordinator_host"],
+        learner_host=_one_or_all(options["learner_host"]),
+        collector_host=_one_or_all(options["collector_host"]),
+        coordinator_port=options["coordinator_port"],
+        learner_port=_one_or_all(options["learner_port"]),
+        collector_port=_one_or_all(options["collector_port"]),
         exp_name=options["exp_name"],
         max_train_iter=options["train_iter"] or UNLIMITED,
         max_env_step=options["env_step"] or UNLIMITED,
@@ -302,13 +305,17 @@ def train_config(
 
 
 def resume_run(
-    folder: str, train_iter: int | None = None, env_step: int | None = None, device: str | None = None, **how: Any
+    folder: str,
+    train_iter: int | None = None,
+    env_step: int | None = None,
+    device: str | None = None,
+    strict_config: bool = False,
 ) -> None:
     """Resume the serial run in `folder` with the config and the limits that are stored there.
 
     Args:
         train_iter, env_step: other limits than those of the run.
-        how: further arguments of the pipeline.
+        strict_config: see `serial_pipeline`.
 
     Raises:
         ConfigError: the run had objects that no file can hold, or is a parallel one.
@@ -331,15 +338,18 @@ def resume_run(
     main, create = run.configs()
     if device is not None:
         main.policy.cuda = cuda_of(device)
-    given = {"max_train_iter": train_iter, "max_env_step": env_step}
-    limits = {**arguments.get("limits", {}), **{name: limit for name, limit in given.items() if limit is not None}}
-    kind = kind_of_pipeline(main, create)
-    if kind == "serial_offline":
-        limits.pop("max_env_step", None)
-        pipeline_named(kind)((main, create), seed=run.seed or 0, resume=True, **limits, **how)
-        return
-    how["evaluates_end"] = arguments.get("evaluates_end", False)
-    run_pipeline(rounds_for(main, create), (main, create), seed=run.seed or 0, resume=True, **limits, **how)
+    limits = arguments.get("limits", {})
+    is_offline = kind_of_pipeline(main, create) == "serial_offline"
+    run_pipeline(
+        EpochRounds if is_offline else rounds_for(main, create),
+        (main, create),
+        seed=run.seed or 0,
+        max_train_iter=limits.get("max_train_iter", UNLIMITED) if train_iter is None else train_iter,
+        max_env_step=limits.get("max_env_step", UNLIMITED) if env_step is None or is_offline else env_step,
+        resume=True,
+        strict_config=strict_config,
+        evaluates_end=arguments.get("evaluates_end", False),
+    )
 
 
 def exp_name_of(path: str, settings: Sequence[str] = ()) -> str:

@@ -157,7 +157,8 @@ def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
     if len(points) > _GRID:
         points = np.linspace(points[0], points[-1], _GRID)
     values = np.stack([np.interp(points, x, y) for x, y in own])
-    return Curve(label, own, points, interquartile_mean(values), *bootstrap_interval(values), best)
+    low, high = bootstrap_interval(values)
+    return Curve(label, own, points, interquartile_mean(values), low, high, best)
 
 
 def draw(

@@ -16,14 +16,16 @@ class Rounds(BatchSource):
 
     Attributes:
         run: the run, after its workers are built.
-        options: keyword arguments of `build_run`.
+        dynamic_seed, collects, has_buffer: see `build_run`.
         needs_command_mode: whether the policy must have a command mode.
         batch: the only batch of a round; a subclass with several batches overrides `next_batch`.
         can_relabel: whether the replay buffer may be `her`.
     """
 
     run: SerialRun
-    options: Mapping[str, Any] = {}
+    dynamic_seed: bool | None = None
+    collects = True
+    has_buffer = True
     needs_command_mode = True
     batch: Any = None
     can_relabel = False
@@ -62,7 +64,7 @@ class CollectRounds(Rounds):
     _is_first = False
 
     def check(self, cfg: Any) -> None:
-        check_pipeline(cfg, self.options.get("has_buffer", True))
+        check_pipeline(cfg, self.has_buffer)
 
     def begin(self) -> None:
         run = self.run

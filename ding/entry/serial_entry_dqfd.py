@@ -190,9 +190,9 @@ def serial_pipeline_dqfd(
         ConfigError: a config is inconsistent, the expert has no weights, or the policy has no `learn.per_train_iter_k`
             or `collect.pho`.
     """
-    limits = max_train_iter, max_env_step
     rounds = partial(_DQFDRounds, expert_cfg, env_setting, expert_model, strict_config)
-    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+    run = run_pipeline(rounds, input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume, strict_config)
+    return run.policy
 
 
 class _DQFDRounds(ExpertRounds, SavedAttributes):
@@ -270,9 +270,9 @@ def serial_pipeline_sqil(
         ConfigError: a config is inconsistent, the expert has no weights, or `policy.nstep` is above 1, as samples of
             several steps contain rewards of the env.
     """
-    limits = max_train_iter, max_env_step
     rounds = partial(_SQILRounds, expert_cfg, env_setting, expert_model, strict_config)
-    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+    run = run_pipeline(rounds, input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume, strict_config)
+    return run.policy
 
 
 class _SQILRounds(ExpertRounds):

@@ -238,20 +238,42 @@ def pair_of(folder: RunFolder, env: Any, device: Any = None) -> tuple[Any, Any]:
     return main, create
 
 
-def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:
+def evaluate_pair(
+    pair: tuple[Any, Any],
+    seed: int,
+    load_path: Any,
+    n_episode: int | None = None,
+    replay_path: Any = None,
+    model: nn.Module | None = None,
+    env_setting: Sequence[Any] | None = None,
+) -> EvalRecord:
     """Evaluate like `evaluate`, but keep no logs, which only repeat what is returned; the configs may be changed."""
     with tempfile.TemporaryDirectory() as pair[0].exp_name:
-        return evaluate(pair, seed, **how)
+        return evaluate(
+            pair,
+            seed,
+            env_setting=env_setting,
+            model=model,
+            load_path=load_path,
+            replay_path=replay_path,
+            n_episode=n_episode,
+        )
 
 
 def save_videos(
-    pair: tuple[Any, Any], target: str, n_episode: int, seed: int, **how: Any
+    pair: tuple[Any, Any],
+    target: str,
+    n_episode: int,
+    seed: int,
+    load_path: Any,
+    model: nn.Module | None = None,
+    env_setting: Sequence[Any] | None = None,
 ) -> tuple[list[str], EvalRecord]:
     """Play episodes in one env, and save a video of each; the configs may be changed.
 
     Args:
         target: the file, `.mp4` or `.gif`. The files of several episodes are numbered.
-        how: further arguments of `evaluate`.
+        load_path, model, env_setting: see `evaluate`.
 
     Returns:
         The paths of the files, and the record of the episodes.
@@ -266,25 +288,21 @@ def save_videos(
     env = pair[0].env
     env.evaluator_env_num, env.n_evaluator_episode = 1, n_episode  # one env, so that the videos are in order
     with tempfile.TemporaryDirectory() as videos:
-        result = evaluate_pair(pair, seed, replay_path=videos, **how)
+        result = evaluate_pair(pair, seed, load_path, replay_path=videos, model=model, env_setting=env_setting)
         recorded = sorted(glob.glob(os.path.join(videos, "*.mp4")), key=os.path.getmtime)
         recorded = recorded[:n_episode]  # the env may have begun a further one
         files = [target if n_episode == 1 else f"{stem}_{i}{suffix}" for i in range(len(recorded))]
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
         for source, file in zip(recorded, files, strict=True):
-            if suffix == ".gif":
-                _to_gif(source, file)
-            else:
+            if suffix == ".mp4":
                 shutil.move(source, file)
+                continue
+            from moviepy import VideoFileClip
+
+            with warnings.catch_warnings(), VideoFileClip(source) as clip:
+                warnings.simplefilter("ignore", ResourceWarning)  # the encoder does not close its pipes
+                clip.write_gif(file, logger=None)
     return files, result
-
-
-def _to_gif(source: str, file: str) -> None:
-    from moviepy import VideoFileClip
-
-    with warnings.catch_warnings(), VideoFileClip(source) as clip:
-        warnings.simplefilter("ignore", ResourceWarning)  # the encoder does not close its pipes
-        clip.write_gif(file, logger=None)
 
 
 _TRACED, _CHECKED = 2, 5  # numbers of observations: for tracing, and for the comparison of the result
@@ -431,5 +449,12 @@ def _export_onnx(network: nn.Module, example: Any, content: io.BytesIO) -> None:
     axes = {name: {0: "batch"} for name in (*names, _OUTPUT)}
     # A dict as the last argument would be taken for keyword arguments.
     arguments = (example, {}) if isinstance(example, dict) else (example,)
-    how: dict[str, Any] = {"input_names": names, "output_names": [_OUTPUT], "dynamic_axes": axes, "dynamo": False}
-    torch.onnx.export(network, arguments, content, **how)  # type: ignore[arg-type,unused-ignore]
+    torch.onnx.export(
+        network,
+        arguments,
+        content,  # type: ignore[arg-type,unused-ignore]
+        input_names=names,
+        output_names=[_OUTPUT],
+        dynamic_axes=axes,
+        dynamo=False,
+    )

@@ -19,6 +19,7 @@ from easydict import EasyDict
 
 from ding.config.read import put, read_config, read_config_directly, read_value
 from ding.config.save import save_pair
+from ding.entry.checks import UNLIMITED
 from ding.entry.experiment import run_pipeline
 from ding.entry.progress import say
 from ding.entry.run_folder import Path, RunFolder
@@ -116,7 +117,8 @@ def tune_config(
     folder: Path | None = None,
     prune: bool = True,
     settings: Mapping[str, Any] | None = None,
-    **limits: Any,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
 ) -> Tuning:
     """Search for the best values of a config file; see `tune`.
 
@@ -124,16 +126,24 @@ def tune_config(
         path: the path of the file.
         search: see `tune`, by dotted key; the entries of the file's `search_space` are added.
         settings: further values of the main config, by dotted key.
-        limits: the limits `max_train_iter` and `max_env_step`.
+        max_train_iter, max_env_step: the limits of a training.
     """
     main, create = map(EasyDict, read_config(path))
     space = {**read_config_directly(path).get(SPACE, {}), **search}
 
     def run(values: Mapping[str, Any], seed: int, exp: str, report: Report | None) -> str:
-        pair = EasyDict(copy.deepcopy(main)), EasyDict(copy.deepcopy(create))
+        changed, types = EasyDict(copy.deepcopy(main)), EasyDict(copy.deepcopy(create))
         for key, value in {**(settings or {}), **values, "exp_name": exp}.items():
-            put(pair[0], key, value)
-        done = run_pipeline(rounds_for(*pair), pair, seed=seed, **limits, strict_config=True, on_evaluation=report)
+            put(changed, key, value)
+        done = run_pipeline(
+            rounds_for(changed, types),
+            (changed, types),
+            seed=seed,
+            max_train_iter=max_train_iter,
+            max_env_step=max_env_step,
+            strict_config=True,
+            on_evaluation=report,
+        )
         return str(done.cfg.exp_name)
 
     name = f"tune_{main.get('exp_name', create.policy.type)}"
