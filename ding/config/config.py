@@ -44,7 +44,6 @@ from ding.config.topics import (
     check_tree,
     report_unknown,
     unknown_entries,
-    value_at,
 )
 from ding.config.utils import (
     SYSTEM_SETTINGS,
@@ -53,7 +52,7 @@ from ding.config.utils import (
     parallel_transform_k8s,
     parallel_transform_slurm,
 )
-from ding.utils.config_helper import ConfigError, check_values, instance_of, integer
+from ding.utils.config_helper import ConfigError, check_values, instance_of, integer, value_at
 from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
 from ding.utils.metric_sinks import known_sinks

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.topics import value_at
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, value_at
 from ding.utils.file_helper import atomic_write, beside
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import pack

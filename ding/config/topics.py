@@ -21,6 +21,7 @@ from ding.utils.config_helper import (
     nearest,
     number,
     settings_of,
+    value_at,
 )
 from ding.utils.default_helper import one_time_warning
 from ding.utils.references import fits_config
@@ -300,15 +301,6 @@ def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
             f"policy.other.replay_buffer.replay_buffer_size = {size!r} is not allowed; it must be at least {where} = "
             f"{batch_size!r}; increase the size or reduce the batch"
         )
-
-
-def value_at(tree: Any, path: str, default: Any = None) -> Any:
-    """Return the value at the dotted path, or `default` if it is missing."""
-    for key in path.split("."):
-        if not isinstance(tree, Mapping) or key not in tree:
-            return default
-        tree = tree[key]
-    return tree
 
 
 # --- the names of keys in a user's config: which of them are read, and what the others probably mean ---

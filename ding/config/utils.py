@@ -9,7 +9,6 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.save import save_config_formatted as save_config_formatted
-from ding.config.topics import value_at
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -20,6 +19,7 @@ from ding.utils.config_helper import (
     instance_of,
     integer,
     one_of,
+    value_at,
 )
 from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator

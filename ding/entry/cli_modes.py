@@ -159,19 +159,24 @@ def _coordinate(options: Options) -> None:
 
 def _work(options: Options) -> None:
     """Launch a worker, and wait until its coordinator is gone or a signal ends this process."""
-    module = options["module"]
-    if module == "learner_aggregator":
-        place: tuple[Any, ...] = options["aggregator_host"], options["aggregator_port"]
-    else:
-        name = f"{module.removeprefix('spawn_')}_port"
-        place = (_one_or_all(options[name]),)
-        if isinstance(place[0], list):
-            raise click.UsageError(f"--{name.replace('_', '-')} takes one port here")
-    launch = getattr(dist_entry, f"dist_launch_{module}")
-    name_and_log = options["module_name"], options["disable_flask_log"]
+    module, path, seed = options["module"], options["config"], _seed(options)
+    name, is_quiet = options["module_name"], options["disable_flask_log"]
+    kind = module.removeprefix("spawn_")
+    port = _one_or_all(options["aggregator_port" if kind == "learner_aggregator" else f"{kind}_port"])
+    if isinstance(port, list):
+        raise click.UsageError(f"--{kind}-port takes one port here")
     with guard_training(None) if module != "spawn_learner" else contextlib.nullcontext():
-        worker = launch(options["config"], _seed(options), *place, *name_and_log)
-        if worker is None:  # ranks that were spawned have ended
+        worker: Any = None
+        if module == "learner_aggregator":
+            host = options["aggregator_host"]
+            worker = dist_entry.dist_launch_learner_aggregator(path, seed, host, port, name, is_quiet)
+        elif module == "collector":
+            worker = dist_entry.dist_launch_collector(path, seed, port, name, is_quiet)
+        elif module == "learner":
+            worker = dist_entry.dist_launch_learner(path, seed, port, name, is_quiet)
+        else:
+            dist_entry.dist_launch_spawn_learner(path, seed, port, name, is_quiet)
+        if worker is None:  # the ranks that were spawned have ended
             return
         with worker:
             click.echo(f"{worker.name} accepts tasks at port {worker.port}.")

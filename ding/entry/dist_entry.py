@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from easydict import EasyDict
 
 from ding.config.save import save_config_py, save_packed_config
-from ding.config.topics import value_at
 from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
 from ding.entry.checks import UNLIMITED, set_limits
 from ding.entry.dist_config import (
@@ -37,6 +36,7 @@ from ding.entry.experiment import Experiment, read_configs
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
+from ding.utils.config_helper import value_at
 from ding.utils.default_helper import set_pkg_seed
 
 _KINDS = ("collector", "learner")

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.config.topics import value_at
 from ding.entry.checks import UNLIMITED
 from ding.entry.experiment import Experiment, load_state, read_checkpoint, run_pipeline
 from ding.entry.serial_entry import ReplayRounds
 from ding.entry.serial_run import rank_seed
 from ding.policy.base_policy import Policy, create_policy
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, value_at
 from ding.utils.data.samples import Column, Kind, map_node, replaced, table_of, with_columns
 from ding.utils.default_helper import closing, derive_seed
 from ding.utils.object_state import SavedAttributes

@@ -193,9 +193,9 @@ class SerialRun:
             settings: changes to `policy.other.replay_buffer`.
         """
         section = EasyDict({**copy.deepcopy(self.cfg.policy.other.replay_buffer), **settings})
-        names = {"exp_name": self.cfg.exp_name, "instance_name": name}
-        self.further_parts[name] = closing(stack, create_buffer(section, tb_logger=self.writer, **names))
-        return self.further_parts[name]
+        buffer = create_buffer(section, tb_logger=self.writer, exp_name=self.cfg.exp_name, instance_name=name)
+        self.further_parts[name] = closing(stack, buffer)
+        return buffer
 
     def save_result(self) -> None:
         """Write the result and print it."""

@@ -17,7 +17,7 @@ from torch import nn
 
 from ding.config.config import compile_pair, resolve_class
 from ding.config.read import put
-from ding.config.topics import CLIPPING, KnownKeys, value_at
+from ding.config.topics import CLIPPING, KnownKeys
 from ding.entry.checks import UNLIMITED, cuda_of, model_parameters
 from ding.entry.curves import draw, read_curves
 from ding.entry.experiment import Experiment, with_command_mode
@@ -44,7 +44,7 @@ from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
 from ding.model.common.model_factory import without_layers
 from ding.policy.base_policy import Policy
 from ding.policy.q_actor_critic import QActorCriticPolicy
-from ding.utils.config_helper import ConfigError, Setting, settings_of
+from ding.utils.config_helper import ConfigError, Setting, settings_of, value_at
 from ding.utils.data.nested import leaves
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.log_helper import shown
@@ -625,7 +625,7 @@ def _run_parallel(
         put(main, interval, math.ceil(freq * cfg.collect.n_sample / updates))
     outcome = run_parallel(
         (main, create, EasyDict(coordinator={})),
-        seed,
+        seed=seed,
         max_train_iter=max_train_iter,
         max_env_step=max_env_step,
         resume=resume,

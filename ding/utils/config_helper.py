@@ -321,6 +321,15 @@ def _has(cfg: Mapping[str, Any], key: str) -> bool:
     return head in cfg and (not rest or _has(cfg[head], rest))
 
 
+def value_at(tree: Any, path: str, default: Any = None) -> Any:
+    """Return the value at the dotted path, or `default` if a part of the path is missing."""
+    for key in path.split("."):
+        if not isinstance(tree, Mapping) or key not in tree:
+            return default
+        tree = tree[key]
+    return tree
+
+
 def nearest(name: str, known: Iterable[str], least: float = 0.8) -> str | None:
     """Return the known name of which `name` is a misspelling, or None if none has a similarity of `least` to it."""
     return next(iter(get_close_matches(name, known, n=1, cutoff=least)), None)

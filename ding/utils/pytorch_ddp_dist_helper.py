@@ -220,7 +220,8 @@ def broadcast_object_list(
 def synchronize() -> None:
     """Wait for the operations of `allreduce_async`, and for the CUDA device if CUDA is in use."""
     while pending:
-        await_work(*pending.pop(0))
+        name, work = pending.pop(0)
+        await_work(name, work)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call,unused-ignore]
         torch.cuda.synchronize()
 

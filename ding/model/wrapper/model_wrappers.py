@@ -205,10 +205,6 @@ def _explore(
     return torch.where(coin < eps, draw_index(rng, legal), chosen)
 
 
-def _argmax(logit: Tensor, mask: Tensor | None) -> Tensor:
-    return logit.argmax(-1)
-
-
 def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
     """Select the value of each row from one value per env, by `data_id` if given, otherwise by position."""
     ids = range(len(next(leaves(output["logit"])))) if data_id is None else data_id
@@ -222,7 +218,7 @@ class ArgmaxSampleWrapper(_LogitSampleWrapper):
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return self._sample(super().forward(*args, **kwargs), _argmax)
+        return self._sample(super().forward(*args, **kwargs), lambda logit, mask: logit.argmax(-1))
 
 
 class MultinomialSampleWrapper(_LogitSampleWrapper):
