@@ -47,9 +47,8 @@ from ding.entry.worker_process import (
     refuse_in_main_of_worker,
 )
 from ding.interaction.access import draw_run_token
-from ding.policy.settings import positive
 from ding.torch_utils.checkpoint_helper import guard_training
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, positive
 from ding.utils.default_helper import closing, set_pkg_seed
 from ding.utils.file_helper import save_file
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer, cut_file

@@ -141,16 +141,15 @@ def with_reward(samples: list[Any], value: float) -> Any:
             "so serial_pipeline_sqil cannot train it; take one that learns from rewards, such as dqn, sql or impala"
         )
     if table is not None:
-        rewards = map_node(lambda column: _filled(column, value), table.columns["reward"])
+        rewards = map_node(
+            lambda column: Column(column.kind, np.full_like(column.values(), value), None, column.steps),
+            table.columns["reward"],
+        )
         return replaced(samples, table.with_columns(reward=rewards))
     for sample in samples:
         reward = sample["reward"]
         sample["reward"] = torch.full_like(reward, value) if isinstance(reward, torch.Tensor) else reward * 0 + value
     return samples
-
-
-def _filled(column: Column, value: float) -> Column:
-    return Column(column.kind, np.full_like(column.values(), value), None, column.steps)
 
 
 def serial_pipeline_dqfd(

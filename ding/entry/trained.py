@@ -124,7 +124,15 @@ class TrainedPolicy(AbstractContextManager["TrainedPolicy"]):
 
     def _act(self, rows: list[Any], deterministic: bool) -> Sequence[Any]:
         if not deterministic and self._explorer is None:
-            self._explorer = self._make_explorer()
+            # The collect mode with the same network, and what the commander told it last.
+            state, model = read_checkpoint(self._path), getattr(self.policy, "_model", None)
+            policy: Any = create_policy(self.cfg.policy, model=model, enable_field=["collect", "command"])
+            policy.collect_mode.load_state_dict(state)
+            explorer = SoloActor(policy.collect_mode, float_obs=True, keep_integers=True)
+            explorer.reset()
+            progress = {"envstep": state.get("last_step", 0), "learner_step": state.get("last_iter", 0)}
+            info = {**progress, "learner_done": True, "priority_info": {}}
+            self._explorer = explorer, policy.command_mode.get_setting_collect(info)
         actor, how = (self._actor, {}) if deterministic or self._explorer is None else self._explorer
         env_ids = list(range(len(rows)))
         obs = Batch.copied(env_ids, rows)
@@ -134,17 +142,6 @@ class TrainedPolicy(AbstractContextManager["TrainedPolicy"]):
             wanted = self.policy.cfg.model.get("obs_shape")
             given = map_leaves(np.shape, rows[0])
             raise ValueError(f"the policy takes observations of the shape {wanted}, not {given}: {e}") from e
-
-    def _make_explorer(self) -> tuple[SoloActor, Mapping[str, Any]]:
-        """Return the collect mode of the policy, with the same network, and what the commander told it last."""
-        state = read_checkpoint(self._path)
-        model = getattr(self.policy, "_model", None)
-        policy: Any = create_policy(self.cfg.policy, model=model, enable_field=["collect", "command"])
-        policy.collect_mode.load_state_dict(state)
-        last = {"envstep": state.get("last_step", 0), "learner_step": state.get("last_iter", 0), "learner_done": True}
-        actor = SoloActor(policy.collect_mode, float_obs=True, keep_integers=True)
-        actor.reset()
-        return actor, policy.command_mode.get_setting_collect({**last, "priority_info": {}})
 
     def reset(self) -> None:
         """Start new episodes: reset the hidden states of a recurrent policy."""

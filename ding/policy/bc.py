@@ -13,9 +13,18 @@ from torch.nn import functional as F
 
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.dqn import head_actions
-from ding.policy.settings import positive
 from ding.policy.training_step import Learned
-from ding.utils.config_helper import ConfigError, Setting, Settings, anything, boolean, integer, number, one_of
+from ding.utils.config_helper import (
+    ConfigError,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    integer,
+    number,
+    one_of,
+    positive,
+)
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LOSSES = {"l1_loss": F.l1_loss, "mse_loss": F.mse_loss}

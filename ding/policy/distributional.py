@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, renew_noise
-from ding.policy.settings import positive
 from ding.policy.training_step import Learned
 from ding.rl_utils.distributional import (
     dist_nstep_td_data,
@@ -29,7 +28,7 @@ from ding.rl_utils.distributional import (
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, positive
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 

@@ -7,14 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ding.torch_utils.optimizer_helper import CLIP_TYPES, lr_schedule_rule
-from ding.utils.config_helper import ConfigError, Setting, boolean, integer, number, one_of, value_at
+from ding.utils.config_helper import ConfigError, Setting, boolean, integer, number, one_of, positive, value_at
 
 _MISSING = object()
-
-
-def positive(value: Any) -> str | None:
-    """Return None if `value` is a real number above 0, else what is expected."""
-    return "a number above 0" if number()(value) is not None or value <= 0 else None
 
 
 def learning_rate(value: Any) -> str | None:

@@ -58,6 +58,11 @@ def count(minimum: int) -> Rule:
     )
 
 
+def positive(value: Any) -> str | None:
+    """Apply the rule for a number above 0."""
+    return "a number above 0" if number()(value) is not None or value <= 0 else None
+
+
 def one_of(*choices: Any) -> Rule:
     """Return a rule for one of `choices`, compared by `==`."""
     allowed = "one of " + ", ".join(map(repr, choices))

@@ -92,10 +92,10 @@ def smallest_over_ranks(number: int) -> int:
     return int(value)
 
 
-def copy_from_rank(x: torch.Tensor, rank: int, group: Any = None) -> None:
+def copy_from_rank(x: torch.Tensor, rank: int) -> None:
     """Replace `x` by that of `rank`."""
     with _explained("broadcast"):
-        on_comm_device(partial(dist.broadcast, src=rank, group=group), x)
+        on_comm_device(partial(dist.broadcast, src=rank), x)
 
 
 def begin_sum(name: str, x: torch.Tensor) -> tuple[str, Any]:
