@@ -35,16 +35,17 @@ from ding.entry.checks import (
     check_schedule,
     complete_model,
 )
-from ding.entry.pipeline import Rounds, train_in_rounds
 from ding.entry.progress import ProgressLine
 from ding.entry.run_state import RunStates, Start, choose_start
 from ding.entry.serial_run import (
+    Rounds,
     SerialRun,
     env_name,
     evaluation_seed,
     normalize_as_trained,
     rank_seed,
     set_offline_stats,
+    train_in_rounds,
 )
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env.goals import GoalFunctions

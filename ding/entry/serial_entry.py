@@ -15,7 +15,7 @@ from ding.config.config import resolve_class
 from ding.config.read import read_config, read_config_directly
 from ding.entry.checks import UNLIMITED
 from ding.entry.experiment import run_pipeline
-from ding.entry.pipeline import CollectRounds
+from ding.entry.serial_run import CollectRounds
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import listed, whole_of

@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ding.entry.checks import UNLIMITED
 from ding.entry.experiment import read_pair, run_pipeline
-from ding.entry.pipeline import Rounds
-from ding.entry.serial_run import set_offline_stats
+from ding.entry.serial_run import Rounds, set_offline_stats
 from ding.envs.common.gym_compat import duck_kind
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
