@@ -109,7 +109,6 @@ _INPUT_ERRORS = (OSError, ImportError, KeyError, ValueError, FloatingPointError,
 
 
 _FILE = click.Path(exists=True, dir_okay=False)
-_EAGER: Any = {"expose_value": False, "is_eager": True}
 
 
 @click.group(
@@ -118,8 +117,14 @@ _EAGER: Any = {"expose_value": False, "is_eager": True}
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-@click.option("-v", "--version", is_flag=True, callback=_show_version, help="Show the version and exit.", **_EAGER)
-@click.option("-q", "--query-registry", multiple=True, callback=_show_registries, help="List a registry.", **_EAGER)
+@click.option(
+    "-v", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
+    help="Show the version and exit.",
+)  # fmt: skip
+@click.option(
+    "-q", "--query-registry", multiple=True, expose_value=False, is_eager=True, callback=_show_registries,
+    help="List a registry.",
+)  # fmt: skip
 @click.option("-m", "--mode", type=click.Choice(MODES), help="What to do.")
 @click.option("-c", "--config", type=_FILE, help="Config file; for roles of -m dist what -M config has written.")
 @click.option("-s", "--seed", type=click.IntRange(0), multiple=True, help="Seed, 0 by default; several train in turn.")

@@ -305,8 +305,8 @@ def train_config(
     limits = {"max_train_iter": train_iter, "max_env_step": env_step}
     if mode == "serial_offline" and limits.pop("max_env_step") is not None:
         raise ConfigError("--env-step has no effect on training from a data set; use --train-iter")
-    given = {name: limit for name, limit in limits.items() if limit is not None}
-    pipeline_named(mode)(configs, seed=seed, **given, **how)
+    how |= {name: limit for name, limit in limits.items() if limit is not None}
+    pipeline_named(mode)(configs, seed=seed, **how)
 
 
 def resume_run(
