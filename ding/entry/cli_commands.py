@@ -301,7 +301,7 @@ def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[
     """Search for the best settings, by Optuna.
 
     CONFIG is a file, whose search_space is searched, too, by dotted keys; POLICY ENV are names. The study folder gets
-    the best config, a plot, and each trial's training.
+    the best config, and each trial's training.
     """
     from ding.entry.checks import UNLIMITED
     from ding.entry.tuning import read_space, tune, tune_config
@@ -413,7 +413,7 @@ def export(exp: str, out: str | None, checkpoint: str | None) -> None:
 
 @click.command()
 @click.argument("exp", type=click.Path(exists=True, file_okay=False), nargs=-1, required=True)
-@click.option("-o", "--out", type=_OUT, default="curves.png", help="The file: .png, .svg, .pdf, or .html for a page.")
+@click.option("-o", "--out", type=_OUT, default="curves.png", help="The file: .png, .svg or .pdf.")
 @click.option("-x", "--axis", type=click.Choice(["env_step", "train_iter"]), default="env_step", help="The x axis.")
 @click.option("--title", help="The title of the plot.")
 @click.option("--metric", help="A metric in metrics.jsonl, such as learner/total_loss_avg; by default the returns.")
