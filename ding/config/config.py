@@ -44,7 +44,6 @@ from ding.config.topics import (
     check_tree,
     report_unknown,
     unknown_entries,
-    value_at,
 )
 from ding.config.utils import (
     SYSTEM_SETTINGS,
@@ -53,7 +52,7 @@ from ding.config.utils import (
     parallel_transform_k8s,
     parallel_transform_slurm,
 )
-from ding.utils.config_helper import ConfigError, check_values, instance_of, integer
+from ding.utils.config_helper import ConfigError, check_values, instance_of, integer, value_at
 from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
 from ding.utils.metric_sinks import known_sinks
@@ -272,7 +271,7 @@ class _Compiler:
         if her is False and "her" not in (own.get("type"), entry.get("type")):
             return False
         self.create.replay_buffer = EasyDict(entry if entry.get("type") == "her" else {}, type="her")
-        put(user, _BUFFER, EasyDict(own, **({} if isinstance(her, bool) else her)))
+        put(user, _BUFFER, EasyDict({**own, **(her if isinstance(her, Mapping) else {})}))
         user.policy.other.replay_buffer.pop("type", None)
         put(user, "policy.collect.traj_len_inf", True)
         return True
@@ -410,7 +409,10 @@ def compile_pair(
     compiler.add_buffers(found.get("buffer"), has_buffer)
     compiled = compiler.merge(is_strict)
     compiled.seed = seed
-    if _takes_episodes(found.get("evaluator")):
+    evaluator = found.get("evaluator")
+    names = [name for name in ("interaction", "battle_interaction") if name in SERIAL_EVALUATOR_REGISTRY]
+    if isinstance(evaluator, type) and issubclass(evaluator, tuple(map(SERIAL_EVALUATOR_REGISTRY.get, names))):
+        # Its number of episodes and its stop value come from the env section.
         compiled.policy.eval.evaluator.stop_value = compiled.env.stop_value
         compiled.policy.eval.evaluator.n_episode = compiled.env.n_evaluator_episode
     check_main(compiled, has_buffer)
@@ -513,7 +515,14 @@ def compile_triple(
         compiler.add_worker(f"policy.{mode}.{name}", cls, name)
     compiler.add_buffers(None, has_buffer=True)
     main = compiler.merge(is_strict, unknown_entries(system, "system_config", SYSTEM_SETTINGS))
-    _count_episodes(main)
+    env, env_num = main.env, main.env.get("evaluator_env_num", 1)
+    for key in ("n_evaluator_episode", "evaluator_env_num"):
+        allowed = integer(1)(env.get(key, 1))
+        if allowed is not None:
+            raise ConfigError(f"env.{key} = {env[key]!r} is not allowed; it must be {allowed}")
+    env.setdefault("collector_episode_num", 1)
+    env.setdefault("evaluator_episode_num", math.ceil(env.n_evaluator_episode / env_num))
+    main.policy.eval.evaluator.update(stop_value=env.stop_value, n_episode=env_num * env.evaluator_episode_num)
     check_main(main, has_buffer=True)
     system.seed = seed
     return Compilation(main, create, compiler.known, system)
@@ -545,8 +554,12 @@ def place_parallel(
     seed, exp_name = system.pop("seed"), main.exp_name
     if save_path is not None:
         main.exp_name = claim_experiment(exp_name, renew)
+    before, renamed = os.path.abspath(exp_name), os.path.abspath(main.exp_name)
     for key, folder in (("path_data", "data"), ("path_policy", "policy")):
-        system[key] = _absolute(system.get(key) or os.path.join(exp_name, folder), exp_name, main.exp_name)
+        path = os.path.abspath(system.get(key) or os.path.join(exp_name, folder))
+        if path == before or path.startswith(before + os.sep):  # it moves with the folder of the run
+            path = renamed + path[len(before) :]
+        system[key] = path
     main.policy.other.commander.path_policy = system.path_policy
     for name in ("comm_learner", "comm_collector"):
         system[name] = EasyDict({**create[name], **system.get(name, {})})
@@ -555,8 +568,14 @@ def place_parallel(
     sent = with_arguments(main, partial(saved_form, is_json=True))  # as workers get it in messages
     sent.env, sent.policy = map(EasyDict, map(saved_form, (sent.env, sent.policy)))
     whole = {"main": sent, "system": system, "seed": seed}
-    k8s = platform == "k8s"
-    result = parallel_transform_k8s(whole, *ports) if k8s else parallel_transform(whole, *hosts, *ports)
+    coordinator_port, learner_port, collector_port = ports
+    if platform == "k8s":
+        result = parallel_transform_k8s(whole, coordinator_port, learner_port, collector_port)
+    else:
+        coordinator_host, learner_host, collector_host = hosts
+        result = parallel_transform(
+            whole, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
+        )
     result.main.policy.other.commander.transport = result.system.coordinator.transport
     if save_path is not None and get_rank() == 0:
         save_project_state(main.exp_name)
@@ -585,13 +604,6 @@ def _defaults_of(cls: Any) -> dict[str, Any]:
     return dict(cls.default_config()) if hasattr(cls, "default_config") else {}
 
 
-def _takes_episodes(evaluator: Any) -> bool:
-    """Return whether this evaluator class takes its number of episodes and stop value from the env section."""
-    names = ("interaction", "battle_interaction")
-    takers = tuple(SERIAL_EVALUATOR_REGISTRY.get(name) for name in names if name in SERIAL_EVALUATOR_REGISTRY)
-    return isinstance(evaluator, type) and issubclass(evaluator, takers)
-
-
 def save_compiled(cfg: EasyDict, create: EasyDict | None, save_path: str, renew_dir: bool) -> None:
     """Create the folder of an experiment, whose `exp_name` may change, and write its configs to it."""
     cfg.exp_name = claim_experiment(cfg.exp_name, renew_dir)
@@ -602,26 +614,5 @@ def save_compiled(cfg: EasyDict, create: EasyDict | None, save_path: str, renew_
             save_project_state(cfg.exp_name)
         data = saved_form(cfg, is_json=True)
         main, types = split_config(data, create and saved_form(create, is_json=True))
-        write_saved(path, exp_config=data)
-        write_saved(formatted_path(path), main_config=main, create_config=types)
-
-
-def _count_episodes(main: EasyDict) -> None:
-    """Set the number of episodes of each env in one task, and the evaluator's `n_episode` and `stop_value`."""
-    env = main.env
-    env_num = env.get("evaluator_env_num", 1)
-    for key in ("n_evaluator_episode", "evaluator_env_num"):
-        allowed = integer(1)(env.get(key, 1))
-        if allowed is not None:
-            raise ConfigError(f"env.{key} = {env[key]!r} is not allowed; it must be {allowed}")
-    env.setdefault("collector_episode_num", 1)
-    env.setdefault("evaluator_episode_num", math.ceil(env.n_evaluator_episode / env_num))
-    main.policy.eval.evaluator.update(stop_value=env.stop_value, n_episode=env_num * env.evaluator_episode_num)
-
-
-def _absolute(path: str, exp_name: str, new_name: str) -> str:
-    """Return the absolute form of `path`, with the folder `exp_name` replaced by `new_name`."""
-    path, folder = os.path.abspath(path), os.path.abspath(exp_name)
-    if path == folder or path.startswith(folder + os.sep):
-        path = os.path.abspath(new_name) + path[len(folder) :]
-    return path
+        write_saved(path, {"exp_config": data})
+        write_saved(formatted_path(path), {"main_config": main, "create_config": types})

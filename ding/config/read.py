@@ -197,7 +197,8 @@ def change(cfg: Any, setting: str) -> None:
     Raises:
         ConfigError: the setting is malformed, or a part of its path is not a section.
     """
-    put(cfg, *read_setting(setting), f"--set {setting!r}")
+    key, value = read_setting(setting)
+    put(cfg, key, value, f"--set {setting!r}")
 
 
 def read_setting(setting: str) -> tuple[str, Any]:

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from ding.config.topics import value_at
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, value_at
 from ding.utils.file_helper import atomic_write, beside
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import pack
@@ -169,11 +168,11 @@ def save_config_py(cfg: Mapping[str, Any], path: str) -> None:
     `read_config_directly(path)["exp_config"]` returns it as a dict. See `saved_form` for classes, functions and
     objects; what has none, such as a lambda, becomes its repr.
     """
-    write_saved(path, exp_config=saved_form(cfg, is_json=True))
+    write_saved(path, {"exp_config": saved_form(cfg, is_json=True)})
 
 
-def write_saved(path: str, **configs: Any) -> None:
-    """Write configs in their saved form to files; see `save_config_py`."""
+def write_saved(path: str, configs: Mapping[str, Any]) -> None:
+    """Write configs, by name, in their saved form to files; see `save_config_py`."""
     text = json.dumps({**configs, IMPORT_PATHS: import_folders()}, indent=2, default=shown)
     _write(f"{os.path.splitext(path)[0]}.json", text + "\n")
     names = ", ".join(map(repr, configs))
@@ -216,12 +215,13 @@ def save_config_formatted(
     for key in ("exp_name", "policy"):
         if key not in cfg:
             raise ConfigError(f"the config has no key {key!r}; compile it with compile_config first")
-    save_pair(*split_config(cfg, create_cfg), path)
+    main, create = split_config(cfg, create_cfg)
+    save_pair(main, create, path)
 
 
 def save_pair(main: Mapping[str, Any], create: Mapping[str, Any], path: str) -> None:
     """Write `main_config` and `create_config` like `save_config_py`."""
-    write_saved(path, **saved_form({"main_config": main, "create_config": create}, is_json=True))
+    write_saved(path, saved_form({"main_config": main, "create_config": create}, is_json=True))
 
 
 def split_config(
@@ -229,9 +229,16 @@ def split_config(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the pair (main, create), as new plain dicts, that compiles to the compiled config `cfg`."""
     main = with_arguments(plain(EasyDict(cfg)))
-    create = _create_of(main) if create_cfg is None else plain(EasyDict(create_cfg))
+    create: dict[str, Any] = {} if create_cfg is None else plain(EasyDict(create_cfg))
     for name, path in CREATE_SECTIONS.items():
-        section, entry = value_at(main, path), create.get(name)
+        section = value_at(main, path)
+        if create_cfg is None and isinstance(section, dict):  # derived from the types in the sections
+            types: dict[str, Any] = _types_of(section)
+            if section.get("multi_buffer", False):
+                types = {key: _types_of(inner) for key, inner in section.items() if isinstance(inner, dict)}
+            if types:
+                create[name] = copy.deepcopy(types)
+        entry = create.get(name)
         # The type of a compiled reward model does not come from the create config, so it is kept.
         if name != "reward_model" and isinstance(section, dict) and isinstance(entry, Mapping):
             for key in _TYPE_KEYS:
@@ -241,19 +248,6 @@ def split_config(
     if isinstance(policy_type, str):
         create["policy"]["type"] = policy_type.removesuffix(_COMMAND)
     return main, create
-
-
-def _create_of(main: Mapping[str, Any]) -> dict[str, Any]:
-    create: dict[str, Any] = {}
-    for name, path in CREATE_SECTIONS.items():
-        section = value_at(main, path)
-        if isinstance(section, dict):
-            entry: dict[str, Any] = _types_of(section)
-            if section.get("multi_buffer", False):
-                entry = {key: _types_of(inner) for key, inner in section.items() if isinstance(inner, dict)}
-            if entry:
-                create[name] = copy.deepcopy(entry)
-    return create
 
 
 def _types_of(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ding.utils.config_helper import (
     nearest,
     number,
     settings_of,
+    value_at,
 )
 from ding.utils.default_helper import one_time_warning
 from ding.utils.references import fits_config
@@ -138,75 +139,77 @@ class Meaning(NamedTuple):
     note: str = ""
 
 
-_MEANINGS = (
-    ("lr learning_rate", (*_RATE, *_ACTOR_RATE, *_CRITIC_RATE, "policy.learn.learning_rate_quantile")),
-    ("actor_lr lr_actor pi_lr policy_lr", _ACTOR_RATE),
-    ("critic_lr lr_critic q_lr vf_lr value_lr", _CRITIC_RATE),
-    ("alpha_lr ent_lr", ("policy.learn.learning_rate_alpha",)),
-    (
-        "lr_schedule learning_rate_schedule anneal_lr",
-        ("policy.learn.lr_scheduler",),
-        "such as 'linear', which multiplies the learning rate",
+_MEANINGS = {
+    "lr learning_rate": Meaning((*_RATE, *_ACTOR_RATE, *_CRITIC_RATE, "policy.learn.learning_rate_quantile")),
+    "actor_lr lr_actor pi_lr policy_lr": Meaning(_ACTOR_RATE),
+    "critic_lr lr_critic q_lr vf_lr value_lr": Meaning(_CRITIC_RATE),
+    "alpha_lr ent_lr": Meaning(("policy.learn.learning_rate_alpha",)),
+    "lr_schedule learning_rate_schedule anneal_lr": Meaning(
+        ("policy.learn.lr_scheduler",), "such as 'linear', which multiplies the learning rate"
     ),
-    ("gamma discount discount_rate", DISCOUNTS),
-    ("buffer_size buffer_capacity replay_size memory_size", ("policy.other.replay_buffer.replay_buffer_size",)),
-    ("n_steps num_steps", (*_COLLECTED[:2], *_NSTEP)),
-    ("n_step n_step_return estimation_step n_step_return_horizon multi_step", _NSTEP),
-    ("train_freq train_frequency", _COLLECTED[:2], "which counts the steps of all envs together"),
-    ("step_per_collect frames_per_batch rollout_length steps_per_epoch", _COLLECTED[:2]),
-    ("episode_per_collect collection_num_episodes", _COLLECTED[2:]),
-    ("hidden_sizes hidden_size hidden_dim num_cells", ("policy.model.net_arch",)),
-    ("tau soft_update_coef", ("policy.learn.target_theta",)),
-    ("polyak", ("policy.learn.target_theta",), "which is 1 - polyak if polyak is the share that the target keeps"),
-    ("target_update_interval target_network_frequency", _TARGET_FREQ, "which counts training iterations"),
-    ("target_network_update_freq target_update_freq", _TARGET_FREQ),
-    ("ent_coef entropy_coef entropy_coeff entropy_bonus", ("policy.learn.entropy_weight", "policy.learn.alpha")),
-    (
-        "vf_coef value_coef value_loss_coef critic_coeff",
-        ("policy.learn.value_weight",),
-        "which PPO multiplies by half of the squared error, as CleanRL does",
+    "gamma discount discount_rate": Meaning(DISCOUNTS),
+    "buffer_size buffer_capacity replay_size memory_size": Meaning(("policy.other.replay_buffer.replay_buffer_size",)),
+    "n_steps num_steps": Meaning((*_COLLECTED[:2], *_NSTEP)),
+    "n_step n_step_return estimation_step n_step_return_horizon multi_step": Meaning(_NSTEP),
+    "train_freq train_frequency": Meaning(_COLLECTED[:2], "which counts the steps of all envs together"),
+    "step_per_collect frames_per_batch rollout_length steps_per_epoch": Meaning(_COLLECTED[:2]),
+    "episode_per_collect collection_num_episodes": Meaning(_COLLECTED[2:]),
+    "hidden_sizes hidden_size hidden_dim num_cells": Meaning(("policy.model.net_arch",)),
+    "tau soft_update_coef": Meaning(("policy.learn.target_theta",)),
+    "polyak": Meaning(
+        ("policy.learn.target_theta",), "which is 1 - polyak if polyak is the share that the target keeps"
     ),
-    ("clip_range clip_coef clip_epsilon eps_clip", ("policy.learn.clip_ratio",)),
-    ("gae_lambda lmbda lam", ("policy.collect.gae_lambda",)),
-    ("n_epochs num_epochs update_epochs repeat_per_collect", _UPDATES[::-1]),
-    ("gradient_steps num_updates", _UPDATES),
-    ("update_per_step utd_ratio", _UPDATES, "which is for a whole collection, not a step"),
-    ("batch_size minibatch_size mini_batch_size sgd_minibatch_size", ("policy.learn.batch_size", "policy.batch_size")),
-    ("max_grad_norm clip_grad_norm grad_norm gradient_clip", CLIPPING),
-    ("norm_adv normalize_advantage advantage_normalization", ("policy.learn.adv_norm",)),
-    ("learning_starts start_timesteps init_random_frames start_steps warmup_steps", ("policy.random_collect_size",)),
-    ("exploration_fraction eps_decay epsilon_decay", _DECAY, "which counts env steps"),
-    ("annealing_num_steps eps_train_decay", _DECAY),
-    ("exploration_initial_eps start_e eps_init eps_start epsilon_start eps_train", ("policy.other.eps.start",)),
-    ("exploration_final_eps end_e eps_end epsilon_end eps_train_final", ("policy.other.eps.end",)),
-    ("exploration_noise action_noise", ("policy.collect.noise_sigma", "policy.collect.noise_sigma.start")),
-    ("policy_noise target_policy_noise", ("policy.learn.noise_sigma",)),
-    ("policy_delay policy_frequency update_actor_freq", ("policy.learn.actor_update_freq",)),
-    ("prioritized prioritized_replay use_per", ("policy.priority",)),
-    ("n_atoms num_atoms", ("policy.model.n_atom",)),
-    ("num_envs n_envs num_train_envs training_num env_num", ("env.collector_env_num",)),
-    ("test_num num_eval_envs num_test_envs", ("env.evaluator_env_num",)),
-    ("n_eval_episodes eval_episodes episode_per_test", ("env.n_evaluator_episode",)),
-    ("env_name", ("env.env_id",)),
-    ("env_kwargs make_kwargs", ("env.kwargs",)),
-    ("reward_threshold stop_reward", ("env.stop_value",)),
-    ("device use_cuda", ("policy.cuda",)),
-    ("log_interval log_freq", ("policy.learn.learner.hook.log_show_after_iter",)),
-    ("save_interval", _SAVE_FREQ),
-    ("save_freq", _SAVE_FREQ, "which counts training iterations"),
-    ("eval_interval evaluation_interval", ("policy.eval.evaluator.eval_freq",)),
-    (
-        "total_timesteps",
-        (),
-        "env_steps=... in train, --env-steps on the command line, max_env_step=... in a pipeline",
+    "target_update_interval target_network_frequency": Meaning(_TARGET_FREQ, "which counts training iterations"),
+    "target_network_update_freq target_update_freq": Meaning(_TARGET_FREQ),
+    "ent_coef entropy_coef entropy_coeff entropy_bonus": Meaning(("policy.learn.entropy_weight", "policy.learn.alpha")),
+    "vf_coef value_coef value_loss_coef critic_coeff": Meaning(
+        ("policy.learn.value_weight",), "which PPO multiplies by half of the squared error, as CleanRL does"
     ),
-    ("policy_kwargs", (), "its entries as settings: net_arch=[64, 64], and activation='tanh' for activation_fn"),
-    ("activation_fn", (), "activation='tanh', 'relu' and so on, as a setting"),
-    ("callback", (), "on_evaluation=..., a function of env steps and mean return, in train, or a LearnerHook"),
-    ("frame_stack n_stack", (), "env.wrappers = [('gymnasium.wrappers:FrameStackObservation', {'stack_size': 4})]"),
-    ("tensorboard_log", (), "folder=..., the folder of the run, which always has TensorBoard files in log/"),
-)
-MEANINGS = {name: Meaning(*meaning) for names, *meaning in _MEANINGS for name in names.split()}
+    "clip_range clip_coef clip_epsilon eps_clip": Meaning(("policy.learn.clip_ratio",)),
+    "gae_lambda lmbda lam": Meaning(("policy.collect.gae_lambda",)),
+    "n_epochs num_epochs update_epochs repeat_per_collect": Meaning(_UPDATES[::-1]),
+    "gradient_steps num_updates": Meaning(_UPDATES),
+    "update_per_step utd_ratio": Meaning(_UPDATES, "which is for a whole collection, not a step"),
+    "batch_size minibatch_size mini_batch_size sgd_minibatch_size": Meaning(
+        ("policy.learn.batch_size", "policy.batch_size")
+    ),
+    "max_grad_norm clip_grad_norm grad_norm gradient_clip": Meaning(CLIPPING),
+    "norm_adv normalize_advantage advantage_normalization": Meaning(("policy.learn.adv_norm",)),
+    "learning_starts start_timesteps init_random_frames start_steps warmup_steps": Meaning(
+        ("policy.random_collect_size",)
+    ),
+    "exploration_fraction eps_decay epsilon_decay": Meaning(_DECAY, "which counts env steps"),
+    "annealing_num_steps eps_train_decay": Meaning(_DECAY),
+    "exploration_initial_eps start_e eps_init eps_start epsilon_start eps_train": Meaning(("policy.other.eps.start",)),
+    "exploration_final_eps end_e eps_end epsilon_end eps_train_final": Meaning(("policy.other.eps.end",)),
+    "exploration_noise action_noise": Meaning(("policy.collect.noise_sigma", "policy.collect.noise_sigma.start")),
+    "policy_noise target_policy_noise": Meaning(("policy.learn.noise_sigma",)),
+    "policy_delay policy_frequency update_actor_freq": Meaning(("policy.learn.actor_update_freq",)),
+    "prioritized prioritized_replay use_per": Meaning(("policy.priority",)),
+    "n_atoms num_atoms": Meaning(("policy.model.n_atom",)),
+    "num_envs n_envs num_train_envs training_num env_num": Meaning(("env.collector_env_num",)),
+    "test_num num_eval_envs num_test_envs": Meaning(("env.evaluator_env_num",)),
+    "n_eval_episodes eval_episodes episode_per_test": Meaning(("env.n_evaluator_episode",)),
+    "env_name": Meaning(("env.env_id",)),
+    "env_kwargs make_kwargs": Meaning(("env.kwargs",)),
+    "reward_threshold stop_reward": Meaning(("env.stop_value",)),
+    "device use_cuda": Meaning(("policy.cuda",)),
+    "log_interval log_freq": Meaning(("policy.learn.learner.hook.log_show_after_iter",)),
+    "save_interval": Meaning(_SAVE_FREQ),
+    "save_freq": Meaning(_SAVE_FREQ, "which counts training iterations"),
+    "eval_interval evaluation_interval": Meaning(("policy.eval.evaluator.eval_freq",)),
+    "total_timesteps": Meaning(
+        (), "env_steps=... in train, --env-steps on the command line, max_env_step=... in a pipeline"
+    ),
+    "policy_kwargs": Meaning((), "its entries as settings: net_arch=[64, 64], and activation='tanh' for activation_fn"),
+    "activation_fn": Meaning((), "activation='tanh', 'relu' and so on, as a setting"),
+    "callback": Meaning((), "on_evaluation=..., a function of env steps and mean return, in train, or a LearnerHook"),
+    "frame_stack n_stack": Meaning(
+        (), "env.wrappers = [('gymnasium.wrappers:FrameStackObservation', {'stack_size': 4})]"
+    ),
+    "tensorboard_log": Meaning((), "folder=..., the folder of the run, which always has TensorBoard files in log/"),
+}
+MEANINGS = {name: meaning for names, meaning in _MEANINGS.items() for name in names.split()}
 
 
 _MISSING = object()
@@ -298,15 +301,6 @@ def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
             f"policy.other.replay_buffer.replay_buffer_size = {size!r} is not allowed; it must be at least {where} = "
             f"{batch_size!r}; increase the size or reduce the batch"
         )
-
-
-def value_at(tree: Any, path: str, default: Any = None) -> Any:
-    """Return the value at the dotted path, or `default` if it is missing."""
-    for key in path.split("."):
-        if not isinstance(tree, Mapping) or key not in tree:
-            return default
-        tree = tree[key]
-    return tree
 
 
 # --- the names of keys in a user's config: which of them are read, and what the others probably mean ---
@@ -403,9 +397,16 @@ class KnownKeys:
             return [name]
         places, (keys, note) = self.named(name), MEANINGS.get(name.lower(), Meaning())
         paths = places or self.meant_by(name)
+        if not paths and note and not keys:
+            raise ConfigError(f"{name} is not a setting; use {note}")
         if not paths:
-            is_other = note and not keys
-            raise ConfigError(f"{name} is not a setting; use {note}" if is_other else self._nothing_reads(name))
+            names = {path.rpartition(".")[2] for path in self._settings}
+            near = nearest(name, names | {other for other in MEANINGS if self.meant_by(other)})
+            raise ConfigError(
+                f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "
+                "`ding show CONFIG` lists the keys, and config={'policy.learn....': value} or --set "
+                "policy.learn....=VALUE sets any of them"
+            )
         if not places and note:
             raise ConfigError(f"{name} has another meaning here: set {self._one_of(paths)}, {note}")
         if all(path.rpartition(".")[2].startswith(("learning_rate", "discount_factor")) for path in paths):
@@ -424,15 +425,6 @@ class KnownKeys:
                 f"--set {deepest[0]}=VALUE"
             )
         return deepest
-
-    def _nothing_reads(self, name: str) -> str:
-        names = {path.rpartition(".")[2] for path in self._settings}
-        near = nearest(name, names | {other for other in MEANINGS if self.meant_by(other)})
-        return (
-            f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "
-            "`ding show CONFIG` lists the keys, and config={'policy.learn....': value} or --set policy.learn....=VALUE "
-            "sets any of them"
-        )
 
     def find_unknown(self, section: Mapping[str, Any], at: str = "", shown: str | None = None) -> list[UnknownKey]:
         """Return the unknown keys of a part of a config.

@@ -9,7 +9,6 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.save import save_config_formatted as save_config_formatted
-from ding.config.topics import value_at
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -20,6 +19,7 @@ from ding.utils.config_helper import (
     instance_of,
     integer,
     one_of,
+    value_at,
 )
 from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
@@ -197,8 +197,9 @@ def parallel_transform(
     """
     result = EasyDict(copy.deepcopy(dict(cfg)))
     result.system = set_system_cfg(result)
-    hosts = coordinator_host, learner_host, collector_host
-    set_host_port(result, *hosts, coordinator_port, learner_port, collector_port)
+    set_host_port(
+        result, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
+    )
     return set_collector_interaction_for_coordinator(set_learner_interaction_for_coordinator(result))
 
 

@@ -53,8 +53,9 @@ def eval(
     Raises:
         ConfigError: state, checkpoint and model are all missing, or the config is inconsistent.
     """
-    weights = model, state_dict, load_path
-    record = evaluate(input_cfg, seed, env_setting, *weights, replay_path, strict_config=strict_config)
+    record = evaluate(
+        input_cfg, seed, env_setting, model, state_dict, load_path, replay_path, strict_config=strict_config
+    )
     return float(np.mean(record.returns))
 
 
@@ -74,19 +75,14 @@ def evaluate(
     Args:
         n_episode: the number of episodes; None for `env.n_evaluator_episode`. At most that many envs are used.
     """
-    pair = _with_episodes(input_cfg, n_episode)
+    pair: Any = input_cfg
+    if n_episode is not None:
+        main, create = pair = read_pair(input_cfg, ())
+        env = main.setdefault("env", {})
+        env["n_evaluator_episode"] = n_episode
+        env["evaluator_env_num"] = min(n_episode, env.get("evaluator_env_num", 1))
     experiment = Experiment.from_config(pair, seed, env_setting, model, strict_config, needs_command_mode=False)
     return experiment.evaluate(state_dict, load_path, replay_path)
-
-
-def _with_episodes(input_cfg: Any, n_episode: int | None) -> Any:
-    if n_episode is None:
-        return input_cfg
-    main, create = read_pair(input_cfg, ())
-    env = main.setdefault("env", {})
-    env["n_evaluator_episode"] = n_episode
-    env["evaluator_env_num"] = min(n_episode, env.get("evaluator_env_num", 1))
-    return main, create
 
 
 def collect_demo_data(

@@ -13,14 +13,12 @@ from easydict import EasyDict
 
 from ding.config.config import resolve_class
 from ding.config.save import unsaved_values
-from ding.config.topics import value_at
 from ding.envs.common.gym_compat import duck_kind, entries_of, space_kind
 from ding.envs.env.gymnasium_spaces import has_channels_last
 from ding.model.common.model_factory import constructor_of, parameters_of
-from ding.policy.settings import positive
 from ding.torch_utils.optimizer_helper import follows_progress
 from ding.utils.action_mask import ACTION_MASK
-from ding.utils.config_helper import ConfigError, Rule, Setting, settings_of
+from ding.utils.config_helper import ConfigError, Rule, Setting, positive, settings_of, value_at
 from ding.utils.default_helper import one_time_warning
 from ding.utils.log_helper import shown
 

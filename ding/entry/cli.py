@@ -109,7 +109,6 @@ _INPUT_ERRORS = (OSError, ImportError, KeyError, ValueError, FloatingPointError,
 
 
 _FILE = click.Path(exists=True, dir_okay=False)
-_EAGER: Any = {"expose_value": False, "is_eager": True}
 
 
 @click.group(
@@ -118,8 +117,14 @@ _EAGER: Any = {"expose_value": False, "is_eager": True}
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-@click.option("-v", "--version", is_flag=True, callback=_show_version, help="Show the version and exit.", **_EAGER)
-@click.option("-q", "--query-registry", multiple=True, callback=_show_registries, help="List a registry.", **_EAGER)
+@click.option(
+    "-v", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
+    help="Show the version and exit.",
+)  # fmt: skip
+@click.option(
+    "-q", "--query-registry", multiple=True, expose_value=False, is_eager=True, callback=_show_registries,
+    help="List a registry.",
+)  # fmt: skip
 @click.option("-m", "--mode", type=click.Choice(MODES), help="What to do.")
 @click.option("-c", "--config", type=_FILE, help="Config file; for roles of -m dist what -M config has written.")
 @click.option("-s", "--seed", type=click.IntRange(0), multiple=True, help="Seed, 0 by default; several train in turn.")
@@ -167,31 +172,28 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    action = _action(options)
+    mode = options["mode"]
+    if mode is None:
+        raise click.UsageError(f"Please indicate at least one argument: -m with one of {', '.join(MODES)}.")
+    action = str(mode)
+    if mode == "dist":
+        changes = [change for change in ("add", "delete", "restart") if options[change]]
+        actions = [*([options["module"]] if options["module"] else []), *changes]
+        if len(actions) != 1:
+            raise click.UsageError(
+                f"-m dist needs -M with one of {', '.join(MODULES)}, or --add, --delete or --restart"
+            )
+        if len(options["seed"]) > 1:
+            raise click.UsageError("-m dist takes one seed")
+        action = actions[0]
     if options["config"] is None and action not in (*_NEEDS, "learner_aggregator"):
-        raise click.UsageError(f"give a config file with -c for -m {options['mode']}")
+        raise click.UsageError(f"give a config file with -c for -m {mode}")
     for name in _NEEDS.get(action, ()):
         if not options[name]:
             raise click.UsageError(f"give --{name.replace('_', '-')} with --{action}")
     from ding.entry.cli_modes import run
 
     run(action, options)
-
-
-def _action(options: dict[str, Any]) -> str:
-    """Return the action, which is a mode or, for `dist`, a module or a change of replicas."""
-    mode, module = options["mode"], options["module"]
-    changes = [change for change in ("add", "delete", "restart") if options[change]]
-    if mode is None:
-        raise click.UsageError(f"Please indicate at least one argument: -m with one of {', '.join(MODES)}.")
-    if mode != "dist":
-        return str(mode)
-    actions = [*([module] if module else []), *changes]
-    if len(actions) != 1:
-        raise click.UsageError(f"-m dist needs -M with one of {', '.join(MODULES)}, or --add, --delete or --restart")
-    if len(options["seed"]) > 1:
-        raise click.UsageError("-m dist takes one seed")
-    return str(actions[0])
 
 
 if __name__ == "__main__":

@@ -227,7 +227,13 @@ def _resume(folder: str, others: dict[str, Any], options: dict[str, Any]) -> Non
     for name, value in others.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect on a run that resumes; leave it out")
-    resume_run(folder, **options)
+    resume_run(
+        folder,
+        train_iter=options["train_iter"],
+        env_step=options["env_step"],
+        device=options["device"],
+        strict_config=options["strict_config"],
+    )
 
 
 def _train_policy(
@@ -295,24 +301,43 @@ def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[
     """Search for the best settings, by Optuna.
 
     CONFIG is a file, whose search_space is searched, too, by dotted keys; POLICY ENV are names. The study folder gets
-    the best config, a plot, and each trial's training.
+    the best config, and each trial's training.
     """
+    from ding.entry.checks import UNLIMITED
     from ding.entry.tuning import read_space, tune, tune_config
 
-    seeds, folder, train_iter, env_step = (
-        options.pop(name) for name in ("seeds", "exp_name", "train_iter", "env_step")
-    )
-    how = {"seeds": seeds or (0,), "folder": folder, **options}
-    (dotted, named), space = _values_of(settings), read_space(search)
+    seeds, folder, (dotted, named) = options["seeds"] or (0,), options["exp_name"], _values_of(settings)
+    train_iter, env_step, trials, prune = (options[name] for name in ("train_iter", "env_step", "trials", "prune"))
+    space = read_space(search)
     if env is not None:
-        tune(config, env, space, iterations=train_iter, env_steps=env_step, config=dotted, **how, **named)
+        tune(
+            config,
+            env,
+            space,
+            trials=trials,
+            seeds=seeds,
+            folder=folder,
+            prune=prune,
+            iterations=train_iter,
+            env_steps=env_step,
+            config=dotted,
+            **named,
+        )
         return
     if not os.path.isfile(config):
         raise click.UsageError(f"there is no config file {config!r}; to tune a policy, name its env, too")
-    limits = {"max_train_iter": train_iter, "max_env_step": env_step}
-    limits = {name: limit for name, limit in limits.items() if limit is not None}
     with _folder_of(config):
-        tune_config(config, space, settings={**named, **dotted}, **how, **limits)
+        tune_config(
+            config,
+            space,
+            trials=trials,
+            seeds=seeds,
+            folder=folder,
+            prune=prune,
+            settings={**named, **dotted},
+            max_train_iter=train_iter or UNLIMITED,
+            max_env_step=env_step or UNLIMITED,
+        )
 
 
 def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:
@@ -333,9 +358,21 @@ def evaluate(exp: str, episodes: int | None, checkpoint: str | None, seed: int |
 
     EXP is the folder of the training.
     """
+    import numpy as np
+    from tabulate import tabulate
+
     from ding.entry.training import evaluate_run
 
-    _show_episodes(evaluate_run(exp, episodes, checkpoint, seed, device=device))
+    result = evaluate_run(exp, episodes, checkpoint, seed, device=device)
+    rows = [(i, f"{r:.1f}", length) for i, (r, length) in enumerate(zip(result.returns, result.lengths, strict=True))]
+    click.echo(tabulate(rows, headers=("episode", "return", "steps"), tablefmt="simple", disable_numparse=True))
+    returns = np.array(result.returns)
+    click.echo(
+        f"mean return {returns.mean():.1f}, standard deviation {returns.std():.1f}, "
+        f"from {returns.min():.1f} to {returns.max():.1f}, over {len(returns)} episodes"
+    )
+    if result.success_rate is not None:
+        click.echo(f"success rate {result.success_rate:.2f}")
 
 
 @click.command()
@@ -374,24 +411,9 @@ def export(exp: str, out: str | None, checkpoint: str | None) -> None:
     click.echo(f"{Training.load(exp).export(out, checkpoint)} is written.")
 
 
-def _show_episodes(result: Any) -> None:
-    import numpy as np
-    from tabulate import tabulate
-
-    rows = [(i, f"{r:.1f}", length) for i, (r, length) in enumerate(zip(result.returns, result.lengths, strict=True))]
-    click.echo(tabulate(rows, headers=("episode", "return", "steps"), tablefmt="simple", disable_numparse=True))
-    returns = np.array(result.returns)
-    click.echo(
-        f"mean return {returns.mean():.1f}, standard deviation {returns.std():.1f}, "
-        f"from {returns.min():.1f} to {returns.max():.1f}, over {len(returns)} episodes"
-    )
-    if result.success_rate is not None:
-        click.echo(f"success rate {result.success_rate:.2f}")
-
-
 @click.command()
 @click.argument("exp", type=click.Path(exists=True, file_okay=False), nargs=-1, required=True)
-@click.option("-o", "--out", type=_OUT, default="curves.png", help="The file: .png, .svg, .pdf, or .html for a page.")
+@click.option("-o", "--out", type=_OUT, default="curves.png", help="The file: .png, .svg or .pdf.")
 @click.option("-x", "--axis", type=click.Choice(["env_step", "train_iter"]), default="env_step", help="The x axis.")
 @click.option("--title", help="The title of the plot.")
 @click.option("--metric", help="A metric in metrics.jsonl, such as learner/total_loss_avg; by default the returns.")

@@ -15,10 +15,11 @@ import click
 
 from ding.config.read import change, read_config, read_config_directly, read_config_with_system
 from ding.entry import dist_entry
-from ding.entry.checks import cuda_of
+from ding.entry.checks import UNLIMITED, cuda_of
 from ding.entry.experiment import run_pipeline
 from ding.entry.run_folder import RunFolder
 from ding.entry.serial_entry import kind_of_pipeline, pipeline_named, pipeline_of, rounds_for
+from ding.entry.serial_entry_offline import EpochRounds
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
 from ding.utils.config_helper import ConfigError
@@ -55,22 +56,13 @@ def _evaluate(options: Options) -> None:
     if options["exp_name"] is not None:
         main["exp_name"] = options["exp_name"]
     for seed in options["seed"] or (0,):
-        paths = {name: options[name] for name in ("load_path", "replay_path")}
-        click.echo(f"seed {seed}: mean return {eval((main, create), seed, **paths):.1f}")
+        reached = eval((main, create), seed, load_path=options["load_path"], replay_path=options["replay_path"])
+        click.echo(f"seed {seed}: mean return {reached:.1f}")
 
 
 def _train(options: Options) -> None:
-    seeds, path, how = options["seed"] or (0,), os.path.abspath(options["config"]), _more(options)
-    root = options["exp_name"] or f"{os.path.splitext(os.path.basename(path))[0]}_result"
-    for seed in seeds:
-        is_alone = len(seeds) == 1
-        with contextlib.nullcontext() if is_alone else _working_in(os.path.join(root, f"seed{seed}")):
-            train_config(path, seed, exp_name=options["exp_name"] if is_alone else None, **how)
-
-
-def _more(options: Options) -> dict[str, Any]:
-    """Return the further arguments of `train_config`."""
-    how = {name: options[name] for name in ("mode", "train_iter", "env_step")}
+    seeds, path = options["seed"] or (0,), os.path.abspath(options["config"])
+    how: dict[str, Any] = {name: options[name] for name in ("mode", "train_iter", "env_step")}
     if options["resume"]:
         how["resume"] = True
     if options["mode"] == "parallel":
@@ -82,7 +74,13 @@ def _more(options: Options) -> dict[str, Any]:
         how["expert_cfg"] = read_config(
             os.path.abspath(options["expert_config"] or click.prompt("Config file of the expert"))
         )
-    return how
+    if len(seeds) == 1:
+        train_config(path, seeds[0], exp_name=options["exp_name"], **how)
+        return
+    root = options["exp_name"] or f"{os.path.splitext(os.path.basename(path))[0]}_result"
+    for seed in seeds:
+        with _working_in(os.path.join(root, f"seed{seed}")):
+            train_config(path, seed, **how)
 
 
 @contextlib.contextmanager
@@ -100,13 +98,18 @@ def _working_in(folder: str) -> Iterator[None]:
 
 
 def _prepare(options: Options) -> None:
-    from ding.entry.checks import UNLIMITED
     from ding.entry.dist_config import read_dist_config
 
-    roles = ("coordinator", "learner", "collector")
-    places = [_one_or_all(options[f"{role}_{end}"]) for end in ("host", "port") for role in roles]
     path = dist_entry.dist_prepare_config(
-        *(options["config"], _seed(options) or 0, options["platform"], *places),
+        options["config"],
+        _seed(options) or 0,
+        options["platform"],
+        coordinator_host=options["coordinator_host"],
+        learner_host=_one_or_all(options["learner_host"]),
+        collector_host=_one_or_all(options["collector_host"]),
+        coordinator_port=options["coordinator_port"],
+        learner_port=_one_or_all(options["learner_port"]),
+        collector_port=_one_or_all(options["collector_port"]),
         exp_name=options["exp_name"],
         max_train_iter=options["train_iter"] or UNLIMITED,
         max_env_step=options["env_step"] or UNLIMITED,
@@ -156,19 +159,24 @@ def _coordinate(options: Options) -> None:
 
 def _work(options: Options) -> None:
     """Launch a worker, and wait until its coordinator is gone or a signal ends this process."""
-    module = options["module"]
-    if module == "learner_aggregator":
-        place: tuple[Any, ...] = options["aggregator_host"], options["aggregator_port"]
-    else:
-        name = f"{module.removeprefix('spawn_')}_port"
-        place = (_one_or_all(options[name]),)
-        if isinstance(place[0], list):
-            raise click.UsageError(f"--{name.replace('_', '-')} takes one port here")
-    launch = getattr(dist_entry, f"dist_launch_{module}")
-    name_and_log = options["module_name"], options["disable_flask_log"]
+    module, path, seed = options["module"], options["config"], _seed(options)
+    name, is_quiet = options["module_name"], options["disable_flask_log"]
+    kind = module.removeprefix("spawn_")
+    port = _one_or_all(options["aggregator_port" if kind == "learner_aggregator" else f"{kind}_port"])
+    if isinstance(port, list):
+        raise click.UsageError(f"--{kind}-port takes one port here")
     with guard_training(None) if module != "spawn_learner" else contextlib.nullcontext():
-        worker = launch(options["config"], _seed(options), *place, *name_and_log)
-        if worker is None:  # ranks that were spawned have ended
+        worker: Any = None
+        if module == "learner_aggregator":
+            host = options["aggregator_host"]
+            worker = dist_entry.dist_launch_learner_aggregator(path, seed, host, port, name, is_quiet)
+        elif module == "collector":
+            worker = dist_entry.dist_launch_collector(path, seed, port, name, is_quiet)
+        elif module == "learner":
+            worker = dist_entry.dist_launch_learner(path, seed, port, name, is_quiet)
+        else:
+            dist_entry.dist_launch_spawn_learner(path, seed, port, name, is_quiet)
+        if worker is None:  # the ranks that were spawned have ended
             return
         with worker:
             click.echo(f"{worker.name} accepts tasks at port {worker.port}.")
@@ -297,18 +305,22 @@ def train_config(
     limits = {"max_train_iter": train_iter, "max_env_step": env_step}
     if mode == "serial_offline" and limits.pop("max_env_step") is not None:
         raise ConfigError("--env-step has no effect on training from a data set; use --train-iter")
-    given = {name: limit for name, limit in limits.items() if limit is not None}
-    pipeline_named(mode)(configs, seed=seed, **given, **how)
+    how |= {name: limit for name, limit in limits.items() if limit is not None}
+    pipeline_named(mode)(configs, seed=seed, **how)
 
 
 def resume_run(
-    folder: str, train_iter: int | None = None, env_step: int | None = None, device: str | None = None, **how: Any
+    folder: str,
+    train_iter: int | None = None,
+    env_step: int | None = None,
+    device: str | None = None,
+    strict_config: bool = False,
 ) -> None:
     """Resume the serial run in `folder` with the config and the limits that are stored there.
 
     Args:
         train_iter, env_step: other limits than those of the run.
-        how: further arguments of the pipeline.
+        strict_config: see `serial_pipeline`.
 
     Raises:
         ConfigError: the run had objects that no file can hold, or is a parallel one.
@@ -331,15 +343,18 @@ def resume_run(
     main, create = run.configs()
     if device is not None:
         main.policy.cuda = cuda_of(device)
-    given = {"max_train_iter": train_iter, "max_env_step": env_step}
-    limits = {**arguments.get("limits", {}), **{name: limit for name, limit in given.items() if limit is not None}}
-    kind = kind_of_pipeline(main, create)
-    if kind == "serial_offline":
-        limits.pop("max_env_step", None)
-        pipeline_named(kind)((main, create), seed=run.seed or 0, resume=True, **limits, **how)
-        return
-    how["evaluates_end"] = arguments.get("evaluates_end", False)
-    run_pipeline(rounds_for(main, create), (main, create), seed=run.seed or 0, resume=True, **limits, **how)
+    limits = arguments.get("limits", {})
+    is_offline = kind_of_pipeline(main, create) == "serial_offline"
+    run_pipeline(
+        EpochRounds if is_offline else rounds_for(main, create),
+        (main, create),
+        seed=run.seed or 0,
+        max_train_iter=limits.get("max_train_iter", UNLIMITED) if train_iter is None else train_iter,
+        max_env_step=limits.get("max_env_step", UNLIMITED) if env_step is None or is_offline else env_step,
+        resume=True,
+        strict_config=strict_config,
+        evaluates_end=arguments.get("evaluates_end", False),
+    )
 
 
 def exp_name_of(path: str, settings: Sequence[str] = ()) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -157,7 +155,8 @@ def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
     if len(points) > _GRID:
         points = np.linspace(points[0], points[-1], _GRID)
     values = np.stack([np.interp(points, x, y) for x, y in own])
-    return Curve(label, own, points, interquartile_mean(values), *bootstrap_interval(values), best)
+    low, high = bootstrap_interval(values)
+    return Curve(label, own, points, interquartile_mean(values), low, high, best)
 
 
 def draw(
@@ -167,7 +166,7 @@ def draw(
     title: str | None = None,
     metric: str | None = None,
 ) -> None:
-    """Draw the curves to `path`: `.png`, `.svg`, `.pdf`, or `.html` (a page with the plot and a table).
+    """Draw the curves to `path`: `.png`, `.svg` or `.pdf`.
 
     `metric` is the label of the y axis; None stands for the mean return.
 
@@ -176,17 +175,8 @@ def draw(
         ValueError: the suffix is not supported.
     """
     suffix = os.path.splitext(os.fspath(path))[1].lower()
-    if suffix not in (".png", ".svg", ".pdf", ".html"):
-        raise ValueError(f"{os.fspath(path)!r} has the suffix {suffix!r}; it must be .png, .svg, .pdf or .html")
-    kind = "svg" if suffix == ".html" else suffix[1:]
-    data = _picture(curves, kind, axis, title, metric or "mean return of an evaluation")
-    if suffix == ".html":
-        data = _page(curves, data.decode("utf-8"), axis, title, metric).encode("utf-8")
-    with atomic_write(os.fspath(path), "wb") as f:
-        f.write(data)
-
-
-def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None, label: str) -> bytes:
+    if suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"{os.fspath(path)!r} has the suffix {suffix!r}; it must be .png, .svg or .pdf")
     try:
         from matplotlib.figure import Figure
     except ImportError as e:
@@ -198,30 +188,14 @@ def _picture(curves: Sequence[Curve], kind: str, axis: Axis, title: str | None, 
         (line,) = axes.plot(curve.x, curve.iqm, label=f"{curve.label}{seeds}", linewidth=1.8)
         axes.fill_between(curve.x, curve.low, curve.high, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set_xlabel(AXES[axis])
-    axes.set_ylabel(label)
+    axes.set_ylabel(metric or "mean return of an evaluation")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, loc="outside lower center")  # where it hides no curve, however long its names are
     if title:
         axes.set_title(title)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150)
-    return buffer.getvalue()
-
-
-def _page(curves: Sequence[Curve], svg: str, axis: Axis, title: str | None, metric: str | None) -> str:
-    name, what = html.escape(title or "Learning curves"), "return" if metric is None else html.escape(metric)
-    best = f"{'best' if metric is None else 'highest'} {what} (IQM)"
-    headers = ("runs", "seeds", AXES[axis], f"last {what} (IQM)", "95 % interval", best)
-    cells = [[html.escape(str(cell)) for cell in row] for row in _rows(curves, metric)]
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>'
-        "<style>body{font:16px system-ui;margin:2rem auto;max-width:60rem}table{border-collapse:collapse}"
-        "td,th{padding:.3rem .8rem;border-bottom:1px solid #ccc;text-align:left}svg{max-width:100%;height:auto}</style>"
-        f"<h1>{name}</h1>{svg[svg.index('<svg') :]}"
-        f"<table><tr>{''.join(f'<th>{header}</th>' for header in headers)}</tr>{rows}</table></html>\n"
-    )
+    with atomic_write(os.fspath(path), "wb") as f:
+        figure.savefig(f, format=suffix[1:], dpi=150)
 
 
 def table(curves: Sequence[Curve], axis: Axis = "env_step", metric: str | None = None) -> str:
@@ -229,15 +203,11 @@ def table(curves: Sequence[Curve], axis: Axis = "env_step", metric: str | None =
     from tabulate import tabulate
 
     values = ("last return", "95 % interval", "best return") if metric is None else ("last", "95 % interval", "highest")
-    headers = ("runs", "seeds", AXES[axis], *values)
-    return tabulate(_rows(curves, metric), headers=headers, tablefmt="simple", disable_numparse=True)
-
-
-def _rows(curves: Sequence[Curve], metric: str | None) -> list[tuple[Any, ...]]:
-    """Return a row of a table for each group."""
     form = ".1f" if metric is None else ".4g"
-    return [
-        (c.label, len(c.runs), int(c.x[-1]))
-        + (f"{c.iqm[-1]:{form}}", f"{c.low[-1]:{form}} to {c.high[-1]:{form}}", f"{c.best:{form}}")
-        for c in curves
-    ]
+    rows = []
+    for curve in curves:
+        interval = f"{curve.low[-1]:{form}} to {curve.high[-1]:{form}}"
+        counts = curve.label, len(curve.runs), int(curve.x[-1])
+        rows.append((*counts, f"{curve.iqm[-1]:{form}}", interval, f"{curve.best:{form}}"))
+    headers = ("runs", "seeds", AXES[axis], *values)
+    return tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)

@@ -139,12 +139,12 @@ def _check_seed(env: Any) -> None:
         raise AssertionError(f"two episodes with one seed and equal actions have {len(first)} and {len(second)} steps")
 
 
-def _episode(env: Any, steps: int = _SOME_STEPS) -> list[tuple[Any, Any, Any]]:
+def _episode(env: Any) -> list[tuple[Any, Any, Any]]:
     env.seed(0)
     rounds: list[tuple[Any, Any, Any]] = [(copy.deepcopy(env.reset()), 0.0, False)]
     space = copy.deepcopy(env.action_space)
     space.seed(0)
-    for _ in range(steps):
+    for _ in range(_SOME_STEPS):
         action = sample_legal(space, rounds[-1][0])
         timestep = env.step(env.random_action() if isinstance(action, (dict, tuple)) else np.atleast_1d(action))
         rounds.append((copy.deepcopy(timestep.obs), copy.deepcopy(timestep.reward), timestep.done))

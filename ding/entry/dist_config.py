@@ -109,7 +109,7 @@ def _aggregate(system: EasyDict, name: str, index: int, take: Callable[[str, str
         end: {"host": host, "port": take(f"{aggregator} ({end})", host, AGGREGATOR_PORT)} for end in ("slave", "master")
     }
     ranks = {str(rank): [str(rank), host, port] for rank, port in enumerate(section.port)}
-    system[aggregator] = EasyDict(**ends, learner=ranks)
+    system[aggregator] = EasyDict({**ends, "learner": ranks})
     system.coordinator.learner[name] = [name, host, ends["slave"]["port"]]
 
 

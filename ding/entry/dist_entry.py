@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from easydict import EasyDict
 
 from ding.config.save import save_config_py, save_packed_config
-from ding.config.topics import value_at
 from ding.config.utils import AGGREGATOR_PORT, ANY_HOST, Several
 from ding.entry.checks import UNLIMITED, set_limits
 from ding.entry.dist_config import (
@@ -37,6 +36,7 @@ from ding.entry.experiment import Experiment, read_configs
 from ding.entry.worker_process import THREADS, be_worker, quiet_flask
 from ding.torch_utils.checkpoint_helper import guard_training
 from ding.utils.child_helper import Commands
+from ding.utils.config_helper import value_at
 from ding.utils.default_helper import set_pkg_seed
 
 _KINDS = ("collector", "learner")
@@ -241,7 +241,6 @@ def dist_prepare_config(
         KeyError: the platform is unknown.
     """
     set_pkg_seed(seed, use_cuda=False)
-    given = coordinator_port, learner_port, collector_port
     main, create, system = read_configs(filename, 3)
     if exp_name is not None:
         main["exp_name"] = exp_name
@@ -251,7 +250,8 @@ def dist_prepare_config(
     # A restarted coordinator resumes the run; its workers wait for it meanwhile.
     system["coordinator"] = {"state_interval_s": 10, "resume": True, **system["coordinator"]}
     renew = not value_at(main, "policy.learn.resume_training")
-    ports = given if platform == "k8s" else (0, 0, 0)  # otherwise `give_ports` assigns the ports
+    # On machines, `give_ports` assigns the ports.
+    ports = (coordinator_port, learner_port, collector_port) if platform == "k8s" else (0, 0, 0)
     hosts = coordinator_host, learner_host, collector_host
     experiment = Experiment.parallel((main, create, system), seed)
     cfg = experiment.place(hosts=hosts, ports=ports, platform=platform, renew=renew)
@@ -259,7 +259,7 @@ def dist_prepare_config(
     if platform == "local":
         if coordinator_host is not None:
             cfg.system.coordinator.host = coordinator_host
-        give_ports(cfg.system, *given)
+        give_ports(cfg.system, coordinator_port, learner_port, collector_port)
         dist.mark = write_mark(cfg.system.learner0)
     save_config_py(cfg, os.path.join(cfg.main.exp_name, "total_config.py"))
     path = f"{filename}.pkl"

@@ -35,16 +35,17 @@ from ding.entry.checks import (
     check_schedule,
     complete_model,
 )
-from ding.entry.pipeline import Rounds, train_in_rounds
 from ding.entry.progress import ProgressLine
 from ding.entry.run_state import RunStates, Start, choose_start
 from ding.entry.serial_run import (
+    Rounds,
     SerialRun,
     env_name,
     evaluation_seed,
     normalize_as_trained,
     rank_seed,
     set_offline_stats,
+    train_in_rounds,
 )
 from ding.envs.env.base_env import get_vec_env_setting
 from ding.envs.env.goals import GoalFunctions
@@ -155,7 +156,7 @@ class Experiment:
         cfg = self.cfg
         objects = {"env_setting": self._env_setting, "model": self._model, "on_evaluation": on_evaluation}
         limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
-        check_limits(number(0), **limits)
+        check_limits(number(0), max_train_iter=max_train_iter, max_env_step=max_env_step)
         self._check(rounds, min(max_train_iter, max_env_step) < UNLIMITED)
         start = choose_start(cfg, resume)
         arguments = {
@@ -168,7 +169,15 @@ class Experiment:
             stack.enter_context(self._saved(renew=start.renew))
             rounds.check(cfg)
             states = closing(stack, RunStates(start, cfg, arguments))
-            run = rounds.run = self.build_run(stack, states, max_train_iter, max_env_step, **rounds.options)
+            run = rounds.run = self.build_run(
+                stack,
+                states,
+                max_train_iter,
+                max_env_step,
+                dynamic_seed=rounds.dynamic_seed,
+                collects=rounds.collects,
+                has_buffer=rounds.has_buffer,
+            )
             run.on_evaluation = on_evaluation
             rounds.prepare(stack)
             self._is_started = True
@@ -212,26 +221,30 @@ class Experiment:
             info = RunInfo(cfg.exp_name, cfg, "env_step" if collects else "train_iter")
             writer = closing(stack, create_metric_writer(folder, info, settings))
 
-        def make(create: Callable[..., Any], section: Any, **parts: Any) -> Any:
-            return closing(stack, create(section, **parts, tb_logger=writer, exp_name=cfg.exp_name))
-
-        learner = make(BaseLearner, cfg.policy.learn.learner, policy=policy.learn_mode)
-        learner.max_train_iter, learner.max_env_step = (
-            math.inf if limit >= UNLIMITED else limit for limit in (max_train_iter, max_env_step)
-        )
+        name, sections = cfg.exp_name, cfg.policy
+        learner = BaseLearner(sections.learn.learner, policy.learn_mode, tb_logger=writer, exp_name=name)
+        closing(stack, learner)
+        learner.max_train_iter = math.inf if max_train_iter >= UNLIMITED else max_train_iter
+        learner.max_env_step = math.inf if max_env_step >= UNLIMITED else max_env_step
         collector = buffer = commander = None
         if collects:
-            parts = {"env": env, "policy": policy.collect_mode}
-            collector = make(create_serial_collector, cfg.policy.collect.collector, **parts)
-        evaluator = make(create_serial_evaluator, cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode)
+            collector = create_serial_collector(
+                sections.collect.collector, env=env, policy=policy.collect_mode, tb_logger=writer, exp_name=name
+            )
+            closing(stack, collector)
+        evaluator = create_serial_evaluator(
+            sections.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, tb_logger=writer, exp_name=name
+        )
+        closing(stack, evaluator)
         self.check_fits_env(policy, env)
         if has_buffer:
-            buffer = make(create_buffer, cfg.policy.other.replay_buffer)
+            buffer = closing(stack, create_buffer(sections.other.replay_buffer, tb_logger=writer, exp_name=name))
             if isinstance(buffer, HindsightReplayBuffer):
                 buffer.goals = goals
         if collects:
-            workers = learner, collector, evaluator, buffer
-            commander = BaseSerialCommander(cfg.policy.other.commander, *workers, policy.command_mode)
+            commander = BaseSerialCommander(
+                sections.other.commander, learner, collector, evaluator, buffer, policy.command_mode
+            )
         progress = closing(stack, ProgressLine(max_env_step, rank == 0, max_train_iter))
         kind = str(cfg.policy.get("type", "a policy")).removesuffix("_command")
         progress.begin(kind, env_name(cfg.env, env), cfg.seed, cfg.exp_name)
@@ -339,9 +352,17 @@ class Experiment:
         resume = self._compiled.system["coordinator"].pop("resume", False) or resume
         return choose_start(self.cfg, resume, "parallel", lambda: config_of(self.place(save_path=None)))
 
-    def place(self, **how: Any) -> EasyDict:
+    def place(
+        self,
+        hosts: Sequence[Any] = (None, None, None),
+        ports: Sequence[Any] = (None, None, None),
+        platform: str = "local",
+        save_path: str | None = "total_config.py",
+        renew: bool = True,
+    ) -> EasyDict:
         """Return the config of a parallel run, with `main`, `system` and `seed`; see `place_parallel`."""
-        return place_parallel(self.cfg, self._compiled.create, self._compiled.system, **how)
+        create, system = self._compiled.create, self._compiled.system
+        return place_parallel(self.cfg, create, system, hosts, ports, platform, save_path, renew)
 
     # ---- use of what was trained
 

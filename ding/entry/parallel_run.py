@@ -47,9 +47,8 @@ from ding.entry.worker_process import (
     refuse_in_main_of_worker,
 )
 from ding.interaction.access import draw_run_token
-from ding.policy.settings import positive
 from ding.torch_utils.checkpoint_helper import guard_training
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, positive
 from ding.utils.default_helper import closing, set_pkg_seed
 from ding.utils.file_helper import save_file
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer, cut_file
@@ -191,8 +190,8 @@ def run_parallel(
         for key in ("path_data", "path_policy"):
             os.makedirs(cfg.system.learner0[key], exist_ok=True)  # fails at once if that is impossible
         workers = make_workers(cfg.system, disable_flask_log)
-        pair = copy.deepcopy((experiment.main, experiment.create))
-        evaluate_last = partial(_evaluate, *pair, seed) if evaluates_end else None
+        main, create = copy.deepcopy((experiment.main, experiment.create))
+        evaluate_last = partial(_evaluate, main, create, seed) if evaluates_end else None
         return drive(cfg, workers, enable_total_log, start, start + max_seconds, begin, evaluate_last)
 
 
@@ -372,10 +371,10 @@ class ParallelRun:
 
     def _record(self, finished_task: Mapping[str, Any]) -> bool:
         """Record an evaluation, and return whether it is the best so far."""
-        self._returns, self._evaluated_iter = (
-            _flat(finished_task["reward_raw"]),
-            _newest(finished_task.get("train_iter")),
-        )
+        # Some collectors list the returns by env.
+        returns = finished_task["reward_raw"]
+        self._returns = [value for item in returns for value in (item if isinstance(item, list) else [item])]
+        self._evaluated_iter = _newest(finished_task.get("train_iter"))
         env_steps = finished_task.get("env_step", self.coordinator.progress().env_steps)
         self._metrics.add_evaluation(finished_task, env_steps)
         self._line.evaluated(float(np.mean(self._returns)), self._evaluated_iter, env_steps)
@@ -426,9 +425,14 @@ class ParallelRun:
         reason = self.coordinator.reason
         if (reason or self._is_late) and not stop:
             self._line.say(f"The training ends: {reason or 'max_seconds is reached'}.")
-        totals = train_iter, progress.env_steps
         self._line.finish(
-            stop, main.env.stop_value, *totals, mean_return(info), main.exp_name, evaluated_iter=self._evaluated_iter
+            stop,
+            main.env.stop_value,
+            train_iter,
+            progress.env_steps,
+            mean_return(info),
+            main.exp_name,
+            evaluated_iter=self._evaluated_iter,
         )
         return ParallelOutcome(self._cfg, stop, reason, progress, self._returns, monotonic() - self._start)
 
@@ -457,7 +461,18 @@ def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
     token = draw_run_token()
     for section in (system.coordinator, *(system[name] for name in kinds)):
         section.run_token = token
-    return adopt_workers(system, [_make_process(name, kind, system, is_quiet) for name, kind in kinds.items()])
+    workers = []
+    for name, kind in kinds.items():
+        section = system[name]
+        plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, END_S[kind])
+        worker = WorkerProcess(plan, system.get("start_method"))
+        if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
+            raise ConfigError(
+                f"{name}.torch_threads = {section.torch_threads} is not allowed in a forked process, which could wait "
+                "for threads of its parent forever; set system_config.start_method = 'spawn'"
+            )
+        workers.append(worker)
+    return adopt_workers(system, workers)
 
 
 def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervisor:
@@ -466,26 +481,9 @@ def adopt_workers(system: EasyDict, workers: Sequence[WorkerProcess]) -> Supervi
     return Supervisor(system, {worker.name: kinds[worker.name] for worker in workers}, ProcessBackend(workers))
 
 
-def _make_process(name: str, kind: str, system: EasyDict, is_quiet: bool) -> WorkerProcess:
-    section = system[name]
-    plan = WorkerPlan(name, RUN[kind], section, section.get("seed", 0), is_quiet, END_S[kind])
-    worker = WorkerProcess(plan, system.get("start_method"))
-    if section.get("torch_threads", 1) > 1 and worker.start_method == "fork":
-        raise ConfigError(
-            f"{name}.torch_threads = {section.torch_threads} is not allowed in a forked process, which could wait for "
-            "threads of its parent forever; set system_config.start_method = 'spawn'"
-        )
-    return worker
-
-
 def _newest(train_iter: Any) -> int | None:
     """Return the iteration of evaluated weights; the latest one for several players."""
     return None if train_iter is None else int(np.max(train_iter))
-
-
-def _flat(returns: list[Any]) -> list[Any]:
-    """Return the returns as a flat list, as some collectors list them by env."""
-    return [value for item in returns for value in (item if isinstance(item, list) else [item])]
 
 
 def _check_ranks(cfg: EasyDict, ranks: int) -> None:

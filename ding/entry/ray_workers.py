@@ -92,7 +92,10 @@ class ActorBackend(Backend):
     def __init__(self, system: EasyDict, kinds: Mapping[str, str], is_quiet: bool = True) -> None:
         super().__init__(system.ray.start_timeout_s)
         self._system, self._section, self._is_quiet = system, system.ray, is_quiet
-        self._workers = {name: _Worker(kind, name, _ranks_of(system[name])) for name, kind in kinds.items()}
+        self._workers = {}
+        for name, kind in kinds.items():
+            section = system[name]
+            self._workers[name] = _Worker(kind, name, int(section["gpu_num"]) if section.get("multi_gpu") else 1)
         # Worker and rank of each actor, in the order of the bundles of the placement group.
         self._order = [(worker.name, rank) for worker in self._workers.values() for rank in range(worker.ranks)]
         self._bundles = [bundle(self._section, self._workers[name].kind) for name, _ in self._order]
@@ -125,13 +128,13 @@ class ActorBackend(Backend):
             self._watch(worker, rank)
 
     def _watch(self, worker: _Worker, rank: int) -> None:
-        about = worker.name, worker.number, rank
+        number = worker.number
 
         def started(place: dict[str, Any]) -> None:
-            self._reports.put(_Report(*about, place))
+            self._reports.put(_Report(worker.name, number, rank, place))
 
         def ended(reason: object) -> None:
-            self._reports.put(_Report(*about, None, reason))
+            self._reports.put(_Report(worker.name, number, rank, None, reason))
 
         when_done(worker.actors[rank].place.remote(), started, ended)
         when_done(worker.actors[rank].watch.remote(), ended, ended)
@@ -208,10 +211,6 @@ class ActorBackend(Backend):
         self._late = [name for name in ends if not wait_for([name], 0)]
         for worker in workers:
             worker.kill()
-
-
-def _ranks_of(section: Mapping[str, Any]) -> int:
-    return int(section["gpu_num"]) if section.get("multi_gpu") else 1
 
 
 def _make_worker(kind: str, section: Mapping[str, Any], seed: int, folder: str | None, is_quiet: bool) -> Any:

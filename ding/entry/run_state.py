@@ -200,14 +200,28 @@ class RunStates:
             return
         begin_s = time.monotonic()
         try:
-            size = self._folder.write(self._gather(run), self._about(run, reason))
+            state, reached = self._gather(run), mean_return(run.eval_info)
+            about = describe_state(
+                "serial",
+                self._cfg.exp_name,
+                self._flat,
+                reason,
+                train_iter=int(run.learner.train_iter),
+                env_step=int(run.envstep),
+                last_return=None if math.isnan(reached) else reached,
+                inexact=self.inexact,
+            )
+            size = self._folder.write(state, {**about, "arguments": self._arguments})
         except (TypeError, ValueError, OSError) as e:
             self._logger.warning("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
         else:
-            seconds = time.monotonic() - begin_s
             self._logger.info(
                 "%s: saved the state of the run at iteration %d, env step %d (%.1f MB, %.2f s)",
-                *(self._cfg.exp_name, run.learner.train_iter, run.envstep, size / 1e6, seconds),
+                self._cfg.exp_name,
+                run.learner.train_iter,
+                run.envstep,
+                size / 1e6,
+                time.monotonic() - begin_s,
             )
         self._last_s, self._last_iter = time.monotonic(), run.learner.train_iter
 
@@ -228,12 +242,6 @@ class RunStates:
             "inexact": list(self.inexact),
             "generators": global_generators_state(),
         }
-
-    def _about(self, run: Any, reason: str) -> dict[str, Any]:
-        counts, reached = (int(run.learner.train_iter), int(run.envstep)), mean_return(run.eval_info)
-        last = None if math.isnan(reached) else reached
-        about = describe_state("serial", self._cfg.exp_name, self._flat, reason, *counts, last, self.inexact)
-        return {**about, "arguments": self._arguments}
 
     def _note_inexact(self, reasons: list[str], level: int = logging.WARNING) -> None:
         for reason in reasons:

@@ -15,7 +15,7 @@ from ding.config.config import resolve_class
 from ding.config.read import read_config, read_config_directly
 from ding.entry.checks import UNLIMITED
 from ding.entry.experiment import run_pipeline
-from ding.entry.pipeline import CollectRounds
+from ding.entry.serial_run import CollectRounds
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.samples import listed, whole_of
@@ -71,9 +71,9 @@ def serial_pipeline(
         RuntimeError: the replay buffer accepts none of the collected data.
         FloatingPointError: an observation, a reward or a loss is NaN.
     """
-    limits = max_train_iter, max_env_step
     rounds = partial(ReplayRounds, dynamic_seed)
-    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+    run = run_pipeline(rounds, input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume, strict_config)
+    return run.policy
 
 
 class ReplayRounds(CollectRounds):
@@ -88,7 +88,7 @@ class ReplayRounds(CollectRounds):
     _shares: Sequence[tuple[Any, int]] = ()  # the shares of the newest batch
 
     def __init__(self, dynamic_seed: bool | None = True) -> None:
-        self.options = {"dynamic_seed": dynamic_seed}
+        self.dynamic_seed = dynamic_seed
 
     @property
     def is_cut(self) -> bool:
@@ -177,14 +177,14 @@ def serial_pipeline_onpolicy(
         ConfigError: the config is inconsistent, or the model does not fit the env.
         FloatingPointError: an observation, a reward or a loss is NaN.
     """
-    limits = max_train_iter, max_env_step
-    return run_serial_onpolicy(input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+    run = run_serial_onpolicy(input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume, strict_config)
+    return run.policy
 
 
 class OnPolicyRounds(CollectRounds):
     """Rounds that train once on the collected data."""
 
-    options = {"has_buffer": False}
+    has_buffer = False
 
 
 # `serial_pipeline_onpolicy`, but it returns the run: its config, outcome and closed workers.
@@ -213,7 +213,8 @@ def pipeline_of(path: str) -> str:
     """
     if "system_config" in read_config_directly(path):
         return "parallel"
-    return kind_of_pipeline(*read_config(os.path.abspath(path)))
+    main, create = read_config(os.path.abspath(path))
+    return kind_of_pipeline(main, create)
 
 
 def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.config.topics import value_at
 from ding.entry.checks import UNLIMITED
 from ding.entry.experiment import Experiment, load_state, read_checkpoint, run_pipeline
 from ding.entry.serial_entry import ReplayRounds
 from ding.entry.serial_run import rank_seed
 from ding.policy.base_policy import Policy, create_policy
-from ding.utils.config_helper import ConfigError
+from ding.utils.config_helper import ConfigError, value_at
 from ding.utils.data.samples import Column, Kind, map_node, replaced, table_of, with_columns
 from ding.utils.default_helper import closing, derive_seed
 from ding.utils.object_state import SavedAttributes
@@ -142,16 +141,15 @@ def with_reward(samples: list[Any], value: float) -> Any:
             "so serial_pipeline_sqil cannot train it; take one that learns from rewards, such as dqn, sql or impala"
         )
     if table is not None:
-        rewards = map_node(lambda column: _filled(column, value), table.columns["reward"])
+        rewards = map_node(
+            lambda column: Column(column.kind, np.full_like(column.values(), value), None, column.steps),
+            table.columns["reward"],
+        )
         return replaced(samples, table.with_columns(reward=rewards))
     for sample in samples:
         reward = sample["reward"]
         sample["reward"] = torch.full_like(reward, value) if isinstance(reward, torch.Tensor) else reward * 0 + value
     return samples
-
-
-def _filled(column: Column, value: float) -> Column:
-    return Column(column.kind, np.full_like(column.values(), value), None, column.steps)
 
 
 def serial_pipeline_dqfd(
@@ -190,9 +188,9 @@ def serial_pipeline_dqfd(
         ConfigError: a config is inconsistent, the expert has no weights, or the policy has no `learn.per_train_iter_k`
             or `collect.pho`.
     """
-    limits = max_train_iter, max_env_step
     rounds = partial(_DQFDRounds, expert_cfg, env_setting, expert_model, strict_config)
-    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+    run = run_pipeline(rounds, input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume, strict_config)
+    return run.policy
 
 
 class _DQFDRounds(ExpertRounds, SavedAttributes):
@@ -268,9 +266,9 @@ def serial_pipeline_sqil(
         ConfigError: a config is inconsistent, the expert has no weights, or `policy.nstep` is above 1, as samples of
             several steps contain rewards of the env.
     """
-    limits = max_train_iter, max_env_step
     rounds = partial(_SQILRounds, expert_cfg, env_setting, expert_model, strict_config)
-    return run_pipeline(rounds, input_cfg, seed, env_setting, model, *limits, resume, strict_config).policy
+    run = run_pipeline(rounds, input_cfg, seed, env_setting, model, max_train_iter, max_env_step, resume, strict_config)
+    return run.policy
 
 
 class _SQILRounds(ExpertRounds):

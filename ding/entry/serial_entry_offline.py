@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ding.entry.checks import UNLIMITED
 from ding.entry.experiment import read_pair, run_pipeline
-from ding.entry.pipeline import Rounds
-from ding.entry.serial_run import set_offline_stats
+from ding.entry.serial_run import Rounds, set_offline_stats
 from ding.envs.common.gym_compat import duck_kind
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
@@ -61,8 +60,9 @@ def serial_pipeline_offline(
         ConfigError: the config is inconsistent, or the model does not fit the env.
         FloatingPointError: a loss is NaN.
     """
-    how: dict[str, Any] = {"resume": resume, "strict_config": strict_config}
-    run = run_serial_offline(input_cfg, seed, env_setting, model, max_train_iter, **how)
+    run = run_serial_offline(
+        input_cfg, seed, env_setting, model, max_train_iter, resume=resume, strict_config=strict_config
+    )
     return run.policy, run.is_decided or run.learner.train_iter >= max_train_iter
 
 
@@ -73,7 +73,7 @@ class EpochRounds(Rounds, SavedAttributes):
         evaluates_within_epochs: whether to evaluate as soon as it is due, not only at the end of an epoch.
     """
 
-    options = {"collects": False, "has_buffer": False}
+    collects = has_buffer = False
     # The number of batches of this epoch that were trained on, and the state of the generator at its beginning.
     _saved = ("_epoch", "_trained", "_order")
     _batches: Iterator[Any]
@@ -214,7 +214,8 @@ def serial_pipeline_bc(
     """
     main, create = read_pair(input_cfg, env_setting)
     main.setdefault("policy", {}).setdefault("collect", {})["data_path"] = os.fspath(data_path)
-    how: dict[str, Any] = {"resume": resume, "strict_config": strict_config}
     rounds = partial(EpochRounds, evaluates_within_epochs=True)
-    run = run_pipeline(rounds, (main, create), seed, env_setting, model, int(max_iter), **how)
+    run = run_pipeline(
+        rounds, (main, create), seed, env_setting, model, int(max_iter), resume=resume, strict_config=strict_config
+    )
     return run.policy, run.is_decided or run.learner.train_iter >= max_iter

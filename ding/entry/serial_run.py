@@ -1,4 +1,4 @@
-"""The workers of a serial run, which are built in order and closed in reverse."""
+"""A serial run: its workers and progress, and the rounds in which it trains."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
+from ding.entry.checks import check_pipeline
 from ding.entry.progress import ProgressLine
 from ding.entry.run_folder import BEST, RunFolder, append_evaluation, mean_return, write_result
 from ding.entry.utils import random_collect
@@ -22,7 +23,7 @@ from ding.policy.base_policy import Policy
 from ding.utils.default_helper import closing, derive_seed
 from ding.utils.log_helper import shown
 from ding.utils.pytorch_ddp_dist_helper import get_rank
-from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.learner.base_learner import BaseLearner, BatchSource
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.replay_buffer.base_buffer import create_buffer
 
@@ -193,9 +194,9 @@ class SerialRun:
             settings: changes to `policy.other.replay_buffer`.
         """
         section = EasyDict({**copy.deepcopy(self.cfg.policy.other.replay_buffer), **settings})
-        names = {"exp_name": self.cfg.exp_name, "instance_name": name}
-        self.further_parts[name] = closing(stack, create_buffer(section, tb_logger=self.writer, **names))
-        return self.further_parts[name]
+        buffer = create_buffer(section, tb_logger=self.writer, exp_name=self.cfg.exp_name, instance_name=name)
+        self.further_parts[name] = closing(stack, buffer)
+        return buffer
 
     def save_result(self) -> None:
         """Write the result and print it."""
@@ -246,3 +247,120 @@ def evaluation_seed(seed: int) -> int:
 def rank_seed(seed: int, rank: int) -> int:
     """Return the seed of a rank, so that all ranks play different episodes; on rank 0 it is `seed`."""
     return seed if rank == 0 else derive_seed(seed, 2, rank)
+
+
+# --- the rounds in which a run trains ---
+
+
+class Rounds(BatchSource):
+    """The part that differs from one pipeline to another: the workers, and the source of the batches of its rounds.
+
+    Attributes:
+        run: the run, after its workers are built.
+        dynamic_seed, collects, has_buffer: see `build_run`.
+        needs_command_mode: whether the policy must have a command mode.
+        batch: the only batch of a round; a subclass with several batches overrides `next_batch`.
+        can_relabel: whether the replay buffer may be `her`.
+    """
+
+    run: SerialRun
+    dynamic_seed: bool | None = None
+    collects = True
+    has_buffer = True
+    needs_command_mode = True
+    batch: Any = None
+    can_relabel = False
+
+    def check(self, cfg: Any) -> None:
+        """Check the compiled config before anything is built."""
+
+    def prepare(self, stack: ExitStack) -> None:
+        """Build what this pipeline needs besides the workers of its run; `stack` closes it."""
+
+    def begin(self) -> None:
+        """Prepare the first round of a run; not called if the run resumes."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether batches of the round are left, which a resumed run would not train on."""
+        return False
+
+    def begin_round(self) -> bool:
+        """Evaluate if it is due, and get the data of a round; return False if the run is over."""
+        raise NotImplementedError
+
+    def next_batch(self) -> Any:
+        batch, self.batch = self.batch, None
+        return batch
+
+
+class CollectRounds(Rounds):
+    """Rounds that collect data in envs, and train on it as one batch.
+
+    Attributes:
+        collecting: keyword arguments of the collector's `collect`.
+    """
+
+    collecting: Mapping[str, Any] = {}
+    _is_first = False
+
+    def check(self, cfg: Any) -> None:
+        check_pipeline(cfg, self.has_buffer)
+
+    def begin(self) -> None:
+        run = self.run
+        self._is_first = True
+        run.resume()
+        run.sync_normalization()
+        if not run.cfg.policy.learn.get("resume_training", False):
+            self.pretrain()
+        run.collect_randomly(self.push)
+
+    def pretrain(self) -> None:
+        """Train before the first round."""
+
+    def begin_round(self) -> bool:
+        run = self.run
+        if run.is_over and not self._is_first:
+            return False
+        self._is_first = False
+        run.states.checkpoint(run)
+        collect_kwargs = run.commander.step()
+        run.sync_normalization()
+        if run.evaluate_if_due():
+            return False
+        data = run.collector.collect(train_iter=run.learner.train_iter, policy_kwargs=collect_kwargs, **self.collecting)
+        self.envstep = run.envstep
+        self.take(data)
+        return True
+
+    def take(self, data: Any) -> None:
+        """Take over the data that were collected in a round."""
+        self.batch = data
+
+    def push(self, data: Any) -> None:
+        """Push collected samples, those of a random policy included, to the replay buffer."""
+        self.run.push(data)
+
+
+def train_in_rounds(run: SerialRun, rounds: Rounds, evaluates_end: bool) -> None:
+    """Train until the task is solved, the budget is used up or the rounds end, and write the result."""
+    learner, states = run.learner, run.states
+    learner.call_hook("before_run")
+    if states.is_resumed:
+        states.load(run)
+        run.progress.env_steps_before = run.envstep
+    else:
+        rounds.begin()
+    while not run.is_decided and rounds.begin_round() and learner.train_from(rounds, run.max_train_iter):
+        run.progress.advance(run.envstep, learner.train_iter)
+    if rounds.is_cut:
+        states.note_cut("max_train_iter" if learner.train_iter >= run.max_train_iter else "learner.stop()")
+    states.save(run, "end")
+    run.sync_normalization()
+    # A resumed run may end before an evaluation is due. This evaluation is no part of the saved state, so a run that
+    # goes on with a larger budget has the evaluations of one that had it from the start.
+    if run.eval_info is None or (evaluates_end and run.evaluated_iter != learner.train_iter):
+        run.evaluate()
+    learner.call_hook("after_run")
+    run.save_result()

@@ -254,10 +254,11 @@ class Supervisor:
 
     def _deal_with(self, event: Started | Ended) -> None:
         if isinstance(event, Ended):
-            self._deal_with_end(*event)
+            self._deal_with_end(event.name, event.error)
             return
         worker = self._workers[event.name]
-        joining = partial(self._run.deal_with_worker_back, worker.kind, *self._address(event))
+        name, host, port = self._address(event)
+        joining = partial(self._run.deal_with_worker_back, worker.kind, name, host, port)
         thread = threading.Thread(target=joining, name=f"join_{event.name}", daemon=True)
         with self._lock:
             if worker.killed is not None:  # it was killed while it reported, and its end is still to come

@@ -124,7 +124,15 @@ class TrainedPolicy(AbstractContextManager["TrainedPolicy"]):
 
     def _act(self, rows: list[Any], deterministic: bool) -> Sequence[Any]:
         if not deterministic and self._explorer is None:
-            self._explorer = self._make_explorer()
+            # The collect mode with the same network, and what the commander told it last.
+            state, model = read_checkpoint(self._path), getattr(self.policy, "_model", None)
+            policy: Any = create_policy(self.cfg.policy, model=model, enable_field=["collect", "command"])
+            policy.collect_mode.load_state_dict(state)
+            explorer = SoloActor(policy.collect_mode, float_obs=True, keep_integers=True)
+            explorer.reset()
+            progress = {"envstep": state.get("last_step", 0), "learner_step": state.get("last_iter", 0)}
+            info = {**progress, "learner_done": True, "priority_info": {}}
+            self._explorer = explorer, policy.command_mode.get_setting_collect(info)
         actor, how = (self._actor, {}) if deterministic or self._explorer is None else self._explorer
         env_ids = list(range(len(rows)))
         obs = Batch.copied(env_ids, rows)
@@ -134,17 +142,6 @@ class TrainedPolicy(AbstractContextManager["TrainedPolicy"]):
             wanted = self.policy.cfg.model.get("obs_shape")
             given = map_leaves(np.shape, rows[0])
             raise ValueError(f"the policy takes observations of the shape {wanted}, not {given}: {e}") from e
-
-    def _make_explorer(self) -> tuple[SoloActor, Mapping[str, Any]]:
-        """Return the collect mode of the policy, with the same network, and what the commander told it last."""
-        state = read_checkpoint(self._path)
-        model = getattr(self.policy, "_model", None)
-        policy: Any = create_policy(self.cfg.policy, model=model, enable_field=["collect", "command"])
-        policy.collect_mode.load_state_dict(state)
-        last = {"envstep": state.get("last_step", 0), "learner_step": state.get("last_iter", 0), "learner_done": True}
-        actor = SoloActor(policy.collect_mode, float_obs=True, keep_integers=True)
-        actor.reset()
-        return actor, policy.command_mode.get_setting_collect({**last, "priority_info": {}})
 
     def reset(self) -> None:
         """Start new episodes: reset the hidden states of a recurrent policy."""
@@ -238,20 +235,42 @@ def pair_of(folder: RunFolder, env: Any, device: Any = None) -> tuple[Any, Any]:
     return main, create
 
 
-def evaluate_pair(pair: tuple[Any, Any], seed: int, **how: Any) -> EvalRecord:
+def evaluate_pair(
+    pair: tuple[Any, Any],
+    seed: int,
+    load_path: Any,
+    n_episode: int | None = None,
+    replay_path: Any = None,
+    model: nn.Module | None = None,
+    env_setting: Sequence[Any] | None = None,
+) -> EvalRecord:
     """Evaluate like `evaluate`, but keep no logs, which only repeat what is returned; the configs may be changed."""
     with tempfile.TemporaryDirectory() as pair[0].exp_name:
-        return evaluate(pair, seed, **how)
+        return evaluate(
+            pair,
+            seed,
+            env_setting=env_setting,
+            model=model,
+            load_path=load_path,
+            replay_path=replay_path,
+            n_episode=n_episode,
+        )
 
 
 def save_videos(
-    pair: tuple[Any, Any], target: str, n_episode: int, seed: int, **how: Any
+    pair: tuple[Any, Any],
+    target: str,
+    n_episode: int,
+    seed: int,
+    load_path: Any,
+    model: nn.Module | None = None,
+    env_setting: Sequence[Any] | None = None,
 ) -> tuple[list[str], EvalRecord]:
     """Play episodes in one env, and save a video of each; the configs may be changed.
 
     Args:
         target: the file, `.mp4` or `.gif`. The files of several episodes are numbered.
-        how: further arguments of `evaluate`.
+        load_path, model, env_setting: see `evaluate`.
 
     Returns:
         The paths of the files, and the record of the episodes.
@@ -266,25 +285,21 @@ def save_videos(
     env = pair[0].env
     env.evaluator_env_num, env.n_evaluator_episode = 1, n_episode  # one env, so that the videos are in order
     with tempfile.TemporaryDirectory() as videos:
-        result = evaluate_pair(pair, seed, replay_path=videos, **how)
+        result = evaluate_pair(pair, seed, load_path, replay_path=videos, model=model, env_setting=env_setting)
         recorded = sorted(glob.glob(os.path.join(videos, "*.mp4")), key=os.path.getmtime)
         recorded = recorded[:n_episode]  # the env may have begun a further one
         files = [target if n_episode == 1 else f"{stem}_{i}{suffix}" for i in range(len(recorded))]
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
         for source, file in zip(recorded, files, strict=True):
-            if suffix == ".gif":
-                _to_gif(source, file)
-            else:
+            if suffix == ".mp4":
                 shutil.move(source, file)
+                continue
+            from moviepy import VideoFileClip
+
+            with warnings.catch_warnings(), VideoFileClip(source) as clip:
+                warnings.simplefilter("ignore", ResourceWarning)  # the encoder does not close its pipes
+                clip.write_gif(file, logger=None)
     return files, result
-
-
-def _to_gif(source: str, file: str) -> None:
-    from moviepy import VideoFileClip
-
-    with warnings.catch_warnings(), VideoFileClip(source) as clip:
-        warnings.simplefilter("ignore", ResourceWarning)  # the encoder does not close its pipes
-        clip.write_gif(file, logger=None)
 
 
 _TRACED, _CHECKED = 2, 5  # numbers of observations: for tracing, and for the comparison of the result
@@ -431,5 +446,12 @@ def _export_onnx(network: nn.Module, example: Any, content: io.BytesIO) -> None:
     axes = {name: {0: "batch"} for name in (*names, _OUTPUT)}
     # A dict as the last argument would be taken for keyword arguments.
     arguments = (example, {}) if isinstance(example, dict) else (example,)
-    how: dict[str, Any] = {"input_names": names, "output_names": [_OUTPUT], "dynamic_axes": axes, "dynamo": False}
-    torch.onnx.export(network, arguments, content, **how)  # type: ignore[arg-type,unused-ignore]
+    torch.onnx.export(
+        network,
+        arguments,
+        content,  # type: ignore[arg-type,unused-ignore]
+        input_names=names,
+        output_names=[_OUTPUT],
+        dynamic_axes=axes,
+        dynamo=False,
+    )

@@ -17,8 +17,8 @@ from torch import nn
 
 from ding.config.config import compile_pair, resolve_class
 from ding.config.read import put
-from ding.config.topics import CLIPPING, KnownKeys, value_at
-from ding.entry.checks import cuda_of, model_parameters
+from ding.config.topics import CLIPPING, KnownKeys
+from ding.entry.checks import UNLIMITED, cuda_of, model_parameters
 from ding.entry.curves import draw, read_curves
 from ding.entry.experiment import Experiment, with_command_mode
 from ding.entry.progress import say
@@ -44,7 +44,7 @@ from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
 from ding.model.common.model_factory import without_layers
 from ding.policy.base_policy import Policy
 from ding.policy.q_actor_critic import QActorCriticPolicy
-from ding.utils.config_helper import ConfigError, Setting, settings_of
+from ding.utils.config_helper import ConfigError, Setting, settings_of, value_at
 from ding.utils.data.nested import leaves
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.log_helper import shown
@@ -164,18 +164,20 @@ def train(
             "its arguments if any as a pair (class, dict of arguments)"
         )
     draft.complete(bool(parallel))
-    limits = {"max_train_iter": iterations, "max_env_step": env_steps}
-    how: dict[str, Any] = {limit: number for limit, number in limits.items() if number is not None}
-    how |= {"resume": resume, "evaluates_end": True}
+    max_train_iter = UNLIMITED if iterations is None else iterations
+    max_env_step = UNLIMITED if env_steps is None else env_steps
     if parallel and on_evaluation is not None:
         raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
     experiment = None if parallel else _experiment(pair, network, seed)
     if taken is not None:
         say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False or --recipe none leaves it out.")
     if experiment is None:
-        main.exp_name = _run_parallel(pair, parallel, seed=seed, strict_config=True, **how)
+        main.exp_name = _run_parallel(pair, parallel, seed, max_train_iter, max_env_step, resume)
     else:
-        run = experiment.run_serial(rounds_for(main, create)(), on_evaluation=on_evaluation, **how)
+        rounds = rounds_for(main, create)()
+        run = experiment.run_serial(
+            rounds, max_train_iter, max_env_step, resume, on_evaluation=on_evaluation, evaluates_end=True
+        )
         main.exp_name, main.policy = run.cfg.exp_name, experiment.main.policy
     return Training(pair, seed, None if taken is None else taken.name, network)
 
@@ -321,8 +323,8 @@ class Training:
         """Record videos of episodes, `.mp4` or `.gif`, by default `video.mp4` in the folder, and return their paths."""
         path = RunFolder(self.folder).checkpoint(checkpoint)
         target = os.path.join(self.folder, "video.mp4") if out is None else os.fspath(out)
-        how = {"load_path": path, "model": copy.deepcopy(self._model)}
-        return save_videos(self._pair(), target, episodes, self._seed, **how)[0]
+        model = copy.deepcopy(self._model)
+        return save_videos(self._pair(), target, episodes, self._seed, load_path=path, model=model)[0]
 
     def export(self, out: Path | None = None, checkpoint: str | None = None) -> str:
         """Write the greedy policy as a network that needs nothing of this package, and return its path.
@@ -408,7 +410,8 @@ class Draft:
     @classmethod
     def of_recipe(cls, recipe: Recipe, section: dict[str, Any], num_envs: int | None) -> Draft:
         """Return the configs of a recipe for the env of `section`."""
-        draft = cls(*recipe.configs)
+        main, create = recipe.configs
+        draft = cls(main, create)
         env, collect = draft.main.env, draft.main.policy.collect
         for key in ("env_id", "kwargs", "evaluator_env_num"):
             env.pop(key, None)
@@ -586,7 +589,8 @@ def _merge(main: EasyDict, config: Any, section: str = "") -> None:
 
 
 def _experiment(pair: tuple[EasyDict, EasyDict], network: nn.Module | None, seed: int) -> Experiment:
-    rounds_for(*pair)  # refuses policies that learn from experts or data sets
+    main, create = pair
+    rounds_for(main, create)  # refuses policies that learn from experts or data sets
     experiment = Experiment.from_config(pair, seed, model=network, strict_config=True)
     if network is not None:
         with contextlib.suppress(ConfigError):  # what policies read of a model: the kind of actions, and their shape
@@ -594,7 +598,14 @@ def _experiment(pair: tuple[EasyDict, EasyDict], network: nn.Module | None, seed
     return experiment
 
 
-def _run_parallel(pair: tuple[EasyDict, EasyDict], parallel: bool | int, **how: Any) -> str:
+def _run_parallel(
+    pair: tuple[EasyDict, EasyDict],
+    parallel: bool | int,
+    seed: int,
+    max_train_iter: int,
+    max_env_step: int,
+    resume: bool,
+) -> str:
     """Train in parallel, and return the folder of the run."""
     from ding.entry.parallel_run import run_parallel
 
@@ -612,5 +623,13 @@ def _run_parallel(pair: tuple[EasyDict, EasyDict], parallel: bool | int, **how: 
     if value_at(main, interval) is None and freq and updates and cfg.collect.get("n_sample"):
         # As often as a serial run, which counts iterations.
         put(main, interval, math.ceil(freq * cfg.collect.n_sample / updates))
-    outcome = run_parallel((main, create, EasyDict(coordinator={})), **how)
+    outcome = run_parallel(
+        (main, create, EasyDict(coordinator={})),
+        seed=seed,
+        max_train_iter=max_train_iter,
+        max_env_step=max_env_step,
+        resume=resume,
+        strict_config=True,
+        evaluates_end=True,
+    )
     return str(outcome.cfg.main.exp_name)

@@ -19,17 +19,17 @@ from easydict import EasyDict
 
 from ding.config.read import put, read_config, read_config_directly, read_value
 from ding.config.save import save_pair
+from ding.entry.checks import UNLIMITED
 from ding.entry.experiment import run_pipeline
 from ding.entry.progress import say
 from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_entry import rounds_for
 from ding.entry.training import train
 from ding.utils.config_helper import ConfigError
-from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
 
 SPACE = "search_space"  # in a config file
-_STUDY, _JOURNAL, _CONFIG, _PLOT = "tune", "study.log", "best_config.py", "tuning.png"
+_STUDY, _JOURNAL, _CONFIG = "tune", "study.log", "best_config.py"
 _WARM_UP = 5  # number of trials that are not pruned
 _FORMS = "a list of choices that JSON can hold, or (low, high) or (low, high, 'log') for numbers"
 
@@ -116,7 +116,8 @@ def tune_config(
     folder: Path | None = None,
     prune: bool = True,
     settings: Mapping[str, Any] | None = None,
-    **limits: Any,
+    max_train_iter: int = UNLIMITED,
+    max_env_step: int = UNLIMITED,
 ) -> Tuning:
     """Search for the best values of a config file; see `tune`.
 
@@ -124,16 +125,24 @@ def tune_config(
         path: the path of the file.
         search: see `tune`, by dotted key; the entries of the file's `search_space` are added.
         settings: further values of the main config, by dotted key.
-        limits: the limits `max_train_iter` and `max_env_step`.
+        max_train_iter, max_env_step: the limits of a training.
     """
     main, create = map(EasyDict, read_config(path))
     space = {**read_config_directly(path).get(SPACE, {}), **search}
 
     def run(values: Mapping[str, Any], seed: int, exp: str, report: Report | None) -> str:
-        pair = EasyDict(copy.deepcopy(main)), EasyDict(copy.deepcopy(create))
+        changed, types = EasyDict(copy.deepcopy(main)), EasyDict(copy.deepcopy(create))
         for key, value in {**(settings or {}), **values, "exp_name": exp}.items():
-            put(pair[0], key, value)
-        done = run_pipeline(rounds_for(*pair), pair, seed=seed, **limits, strict_config=True, on_evaluation=report)
+            put(changed, key, value)
+        done = run_pipeline(
+            rounds_for(changed, types),
+            (changed, types),
+            seed=seed,
+            max_train_iter=max_train_iter,
+            max_env_step=max_env_step,
+            strict_config=True,
+            on_evaluation=report,
+        )
         return str(done.cfg.exp_name)
 
     name = f"tune_{main.get('exp_name', create.policy.type)}"
@@ -207,7 +216,6 @@ def _search(
     main, create = RunFolder(_place(folder, best.number, seeds[0])).configs()
     main.exp_name = f"{os.path.basename(os.path.normpath(folder))}_best"
     save_pair(main, create, config)
-    _draw(finished, space, os.path.join(folder, _PLOT))
     say(f"The best of {len(finished)} trials: mean return {best.value:.1f} with {best.params}. Config: {config}")
     return Tuning(folder, dict(best.params), float(best.value), config, len(finished))
 
@@ -272,26 +280,3 @@ def _optuna() -> Any:
     # Of lists, which the file of a study holds as well as numbers.
     warnings.filterwarnings("ignore", message="Choices for a categorical distribution should be")
     return optuna
-
-
-def _draw(trials: Sequence[Any], space: Mapping[str, Any], path: str) -> None:
-    """Draw the value of each trial, and the values by each setting, if matplotlib is installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        say("No plot: drawing needs the extra [plot] of ding.")
-        return
-    done = [trial for trial in trials if trial.value is not None and trial.state.name == "COMPLETE"]
-    values = [trial.value for trial in done]
-    figure = Figure(figsize=(4 * (len(space) + 1), 3.5), layout="constrained")
-    first, *others = np.atleast_1d(figure.subplots(1, len(space) + 1, sharey=True))
-    first.plot([trial.number for trial in done], values, "o")
-    first.step([trial.number for trial in done], np.maximum.accumulate(values), where="post", label="best so far")
-    first.set(xlabel="trial", ylabel="mean return")
-    first.legend(frameon=False)
-    for axes, (name, spec) in zip(others, space.items(), strict=True):
-        there = [(trial.params[name], trial.value) for trial in done if name in trial.params]
-        axes.plot([str(x) if isinstance(spec, list) else x for x, _ in there], [y for _, y in there], "o")
-        axes.set(xlabel=name, xscale="log" if "log" in spec else "linear")
-    with atomic_write(path, "wb") as f:
-        figure.savefig(f, format="png", dpi=120)

@@ -19,7 +19,7 @@ goofspiel_config = EasyDict(
     exp_name="goofspiel_parallel",
     env={
         "type": "goofspiel_duel",
-        "import_names": ["ding.example.goofspiel_duel"],
+        "import_names": ["ding.example.goofspiel"],
         "cards": CARDS,
         "collector_env_num": 8,
         "collector_episode_num": 30,
@@ -47,7 +47,7 @@ goofspiel_config = EasyDict(
     },
 )
 goofspiel_create_config = EasyDict(
-    env={"type": "goofspiel_duel", "import_names": ["ding.example.goofspiel_duel"]},
+    env={"type": "goofspiel_duel", "import_names": ["ding.example.goofspiel"]},
     env_manager={"type": "base"},
     policy={"type": "dqn"},
     collector={"type": "marine"},

@@ -107,9 +107,13 @@ def train(exp_name: str, seed: int, cards: int, collections: int = COLLECTIONS) 
         env = _envs({"cards": cards, "exploring_starts": True}, _ENVS, seed)
         learner = BaseLearner(BaseLearner.default_config(), policy.learn_mode, exp_name=exp_name)
         stack.callback(learner.close)
-        shared: dict[str, Any] = {"tb_logger": learner.tb_logger, "exp_name": exp_name}
-        players = [policy.collect_mode] * 2
-        collector = BattleSampleSerialCollector(BattleSampleSerialCollector.default_config(), env, players, **shared)
+        collector = BattleSampleSerialCollector(
+            BattleSampleSerialCollector.default_config(),
+            env,
+            [policy.collect_mode] * 2,
+            tb_logger=learner.tb_logger,
+            exp_name=exp_name,
+        )
         stack.callback(collector.close)
         learner.call_hook("before_run")
         for k in range(collections):
@@ -123,7 +127,7 @@ def train(exp_name: str, seed: int, cards: int, collections: int = COLLECTIONS) 
             newest = exploitability(game, [table.read(policy)])
             learner.tb_logger.add_scalar("selfplay/exploitability", newest, collector.envstep)
         learner.call_hook("after_run")
-        mean_return = _evaluate(stack, policy, cards, seed, shared, learner)
+        mean_return = _evaluate(stack, policy, cards, seed, exp_name, learner)
     return exploitability(game, [table.average()]), mean_return
 
 
@@ -133,13 +137,16 @@ def _envs(cfg: dict[str, Any], number: int, seed: int) -> BaseEnvManager:
     return manager
 
 
-def _evaluate(
-    stack: ExitStack, policy: PPOPolicy, cards: int, seed: int, shared: dict[str, Any], learner: BaseLearner
-) -> float:
+def _evaluate(stack: ExitStack, policy: PPOPolicy, cards: int, seed: int, exp_name: str, learner: BaseLearner) -> float:
     """Return the mean return of the newest policy, choosing its most likely cards, against a uniform player."""
     cfg = EasyDict({**BattleInteractionSerialEvaluator.default_config(), "n_episode": 200, "stop_value": VALUE_RANGE})
-    players = [policy.eval_mode, UniformPlayer()]
-    evaluator = BattleInteractionSerialEvaluator(cfg, _envs({"cards": cards}, _ENVS, seed + 1), players, **shared)
+    evaluator = BattleInteractionSerialEvaluator(
+        cfg,
+        _envs({"cards": cards}, _ENVS, seed + 1),
+        [policy.eval_mode, UniformPlayer()],
+        tb_logger=learner.tb_logger,
+        exp_name=exp_name,
+    )
     stack.callback(evaluator.close)
     _, infos = evaluator.eval(learner.save_checkpoint, learner.train_iter)
     return float(np.mean([info["eval_episode_return"] for info in infos[0]]))

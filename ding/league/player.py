@@ -138,13 +138,6 @@ class ActivePlayer(Player):
         self._one_phase_step = int(self._cfg["one_phase_step"])
         self._strong_win_rate = float(self._cfg["strong_win_rate"])
         self._branch_probs: dict[str, float] = dict(self._cfg["branch_probs"])
-        self._check_branches()
-        self._last_enough_step = 0
-        self._eval_opponent_difficulty = ["RULE_BASED"]
-        self._eval_opponent_index = 0
-        self._rng = new_generator()
-
-    def _check_branches(self) -> None:
         for name, prob in self._branch_probs.items():
             allowed = number(0, 1)(prob)
             # Kinds of opponents are methods, which a subclass adds.
@@ -156,6 +149,10 @@ class ActivePlayer(Player):
         total = sum(self._branch_probs.values())
         if abs(total - 1) > 1e-6:
             raise ConfigError(f"player {self.player_id}: branch_probs add up to {total:g}; they must add up to 1")
+        self._last_enough_step = 0
+        self._eval_opponent_difficulty = ["RULE_BASED"]
+        self._eval_opponent_index = 0
+        self._rng = new_generator()
 
     def is_trained_enough(self, select_fn: Callable[[Player], bool] | None = None) -> bool:
         """Return whether a snapshot is due; if so, the next phase starts.

@@ -23,14 +23,13 @@ from ding.policy.common_utils import (
     model_input,
 )
 from ding.policy.on_policy_data import OnPolicyData
-from ding.policy.settings import setting
 from ding.rl_utils.adder import get_train_sample, stacked
 from ding.rl_utils.log_prob import ActionTerms, categorical_terms, gaussian_terms
 from ding.rl_utils.returns import gae, gae_data
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.network.fast_modules import dtype_of, set_training
 from ding.utils.batch_methods import accepts_fragments
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, one_of, value_at
 from ding.utils.data.samples import Items, column_of, last_rows, with_columns
 from ding.utils.module_state import load_parts, parts_state
 from ding.utils.pytorch_ddp_dist_helper import allreduce_data, smallest_over_ranks
@@ -156,7 +155,7 @@ class StochasticPolicy(BatchPolicy):
 
     @property
     def _kind(self) -> ActionKind:
-        return ACTION_KINDS[setting(self._cfg, "action_space", "discrete")]
+        return ACTION_KINDS[value_at(self._cfg, "action_space", "discrete")]
 
     @property
     def has_discrete_actions(self) -> bool | None:  # type: ignore[override]
@@ -164,10 +163,10 @@ class StochasticPolicy(BatchPolicy):
         return self._kind.is_discrete
 
     def _told_to_models(self) -> Mapping[str, Any]:
-        return {"action_space": setting(self._cfg, "action_space", "discrete")}
+        return {"action_space": value_at(self._cfg, "action_space", "discrete")}
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
-        self._action_space = setting(self._cfg, "action_space", "discrete")
+        self._action_space = value_at(self._cfg, "action_space", "discrete")
         super()._set_up_model(model, learns)
 
     @property
@@ -247,14 +246,14 @@ class ActorCriticPolicy(StochasticPolicy):
     _keeps_next_obs: ClassVar[bool] = True
 
     def default_model(self) -> tuple[str, list[str]]:
-        name = "mavac" if setting(self._cfg, "multi_agent", False) else "vac"
+        name = "mavac" if value_at(self._cfg, "multi_agent", False) else "vac"
         return name, ["ding.model.template.vac"]
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:
         cfg = self._cfg
         self._gamma, self._gae_lambda = cfg.collect.discount_factor, cfg.collect.gae_lambda
-        self._recompute_adv = setting(cfg, "recompute_adv", False)
-        self._value_norm = setting(cfg, "learn.value_norm", False)
+        self._recompute_adv = value_at(cfg, "recompute_adv", False)
+        self._value_norm = value_at(cfg, "learn.value_norm", False)
         self._running_mean_std = ValueNorm()
         super()._set_up_model(model, learns)
 
@@ -295,18 +294,8 @@ class ActorCriticPolicy(StochasticPolicy):
         else:
             goes_on = bootstraps(transitions)
         ends[last] = True
-        added.update(traj_flag=ends, adv=self._advantages(transitions, ends, goes_on))
-        transitions = with_columns(transitions, **{key: column_of(values) for key, values in added.items()})
-        keeps_next_obs = self._keeps_next_obs or self._recompute_adv
-        return transitions if keeps_next_obs else drop_column(transitions, "next_obs")
-
-    def _advantages(self, transitions: Items, ends: BoolArray, goes_on: BoolArray) -> Tensor:
-        """Return generalized advantages [T, *value_shape].
-
-        Args:
-            ends: [T], whether a trajectory fragment ends there.
-            goes_on: [T], whether to bootstrap from the next value.
-        """
+        # Generalized advantages [T, *value_shape] from the values at collection; the last rows of fragments that go on
+        # bootstrap from the value of their next observation.
         value, reward = stacked(transitions, "value") * self._value_scale(), stacked(transitions, "reward")
         flag = torch.from_numpy(ends)
         next_value = torch.cat([value[1:], torch.zeros_like(value[:1])])
@@ -320,7 +309,11 @@ class ActorCriticPolicy(StochasticPolicy):
             next_value[rows] = values.reshape(next_value[rows].shape) * self._value_scale()
         if reward.shape[1:] == (1,):
             reward = reward.squeeze(1)
-        return gae(gae_data(value, next_value, reward, None, flag), self._gamma, self._gae_lambda)
+        advantages = gae(gae_data(value, next_value, reward, None, flag), self._gamma, self._gae_lambda)
+        added.update(traj_flag=ends, adv=advantages)
+        transitions = with_columns(transitions, **{key: column_of(values) for key, values in added.items()})
+        keeps_next_obs = self._keeps_next_obs or self._recompute_adv
+        return transitions if keeps_next_obs else drop_column(transitions, "next_obs")
 
     def _state_dict_collect(self) -> dict[str, Any]:
         return {**super()._state_dict_collect(), **parts_state(self._value_parts())}

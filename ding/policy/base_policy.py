@@ -15,7 +15,7 @@ from torch import nn
 from ding.model.common.model_factory import constructor_of, create_model, parameters_of
 from ding.policy import modes
 from ding.policy.common_utils import default_preprocess_learn
-from ding.policy.settings import GLOSSARY, check_settings, gpu, setting
+from ding.policy.settings import GLOSSARY, check_settings, gpu
 from ding.policy.training_step import PolicySteps, act_by_env
 from ding.rl_utils.adder import get_train_sample
 from ding.torch_utils.data_helper import to_device
@@ -34,6 +34,7 @@ from ding.utils.config_helper import (
     is_of_package,
     one_of,
     settings_of,
+    value_at,
 )
 from ding.utils.data.samples import Items
 from ding.utils.default_helper import deep_merge_dicts, new_generator, one_time_warning
@@ -174,8 +175,8 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
         if model is None and cfg.get("model") is None:
             cfg.model = EasyDict()
         self._cfg = cfg
-        self._unroll_len = int(setting(cfg, "collect.unroll_len", 1))
-        self._priority = setting(cfg, "priority", False)
+        self._unroll_len = int(value_at(cfg, "collect.unroll_len", 1))
+        self._priority = value_at(cfg, "priority", False)
         self._on_policy = cfg.on_policy
         requested = self.total_field if enable_field is None else set(enable_field)
         if not requested <= self.total_field:
@@ -195,9 +196,9 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
                 self._check_learning()
             for field in self._enable_field:
                 getattr(self, "_init_" + field)()
-        if "learn" in requested and (autocast := setting(cfg, "learn.autocast")):
+        if "learn" in requested and (autocast := value_at(cfg, "learn.autocast")):
             self._mixed_precision = MixedPrecision(autocast, self._device)
-        if requested & {"learn", "collect", "eval"} and (backend := setting(cfg, "learn.compile", False)):
+        if requested & {"learn", "collect", "eval"} and (backend := value_at(cfg, "learn.compile", False)):
             self._model.compile(backend="inductor" if backend is True else str(backend))
 
     def _check_learning(self) -> None:
@@ -516,7 +517,7 @@ class BatchPolicy(Policy):
 
     def __init__(self, cfg: EasyDict, model: nn.Module | None = None, enable_field: list[str] | None = None) -> None:
         super().__init__(cfg, model, enable_field)
-        schedule = setting(cfg, "learn.lr_scheduler")
+        schedule = value_at(cfg, "learn.lr_scheduler")
         if "learn" in self._enable_field and schedule is not None and self._lr_scheduler is None:
             parts = self._learn_parts().values()
             optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]

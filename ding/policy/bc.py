@@ -8,14 +8,23 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.dqn import head_actions
-from ding.policy.settings import positive
 from ding.policy.training_step import Learned
-from ding.utils.config_helper import ConfigError, Setting, Settings, anything, boolean, integer, number, one_of
+from ding.utils.config_helper import (
+    ConfigError,
+    Setting,
+    Settings,
+    anything,
+    boolean,
+    integer,
+    number,
+    one_of,
+    positive,
+)
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _LOSSES = {"l1_loss": F.l1_loss, "mse_loss": F.mse_loss}
@@ -84,8 +93,14 @@ class BehaviourCloningPolicy(BatchPolicy):
     # --- learn ---
 
     def _init_learn(self) -> None:
-        learn = self._cfg.learn
-        self._optimizer = _make_optimizer(self._model, learn)
+        learn, parameters = self._cfg.learn, self._model.parameters()
+        rate, decay = learn.learning_rate, learn.weight_decay
+        if learn.optimizer == "SGD":
+            self._optimizer = torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=learn.momentum)
+        elif learn.optimizer == "AdamW":
+            self._optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=decay)
+        else:
+            self._optimizer = torch.optim.Adam(parameters, lr=rate)
         self._schedule = None
         if learn.lr_decay and learn.get("lr_scheduler") is not None:
             raise ConfigError(
@@ -115,7 +130,12 @@ class BehaviourCloningPolicy(BatchPolicy):
         """Return the scalar loss and the accuracy (0 for real-valued actions)."""
         if self._cfg.continuous:
             predicted = output["action"] if "action" in output else output["logit"][0]
-            return self._distance(predicted, action.reshape(predicted.shape).to(predicted.dtype)), 0.0
+            action = action.reshape(predicted.shape).to(predicted.dtype)
+            if self._cfg.learn.tanh_mask:
+                inside = predicted.detach().abs() <= _TANH_1
+                if inside.float().mean() >= 0.2:
+                    predicted, action = predicted[inside], action[inside]
+            return _LOSSES[self._cfg.loss_type](predicted, action), 0.0
         logit = output["logit"]
         logits, actions = ([logit], [action.view(-1)]) if isinstance(logit, Tensor) else (logit, head_actions(action))
         smoothing = 0.1 if self._cfg.learn.ce_label_smooth else 0.0
@@ -125,14 +145,6 @@ class BehaviourCloningPolicy(BatchPolicy):
             return torch.stack(losses).mean(), 0.0
         hits = torch.cat([head.argmax(-1) == taken for head, taken in heads])
         return torch.stack(losses).mean(), hits.float().mean().item()
-
-    def _distance(self, predicted: Tensor, action: Tensor) -> Tensor:
-        distance = _LOSSES[self._cfg.loss_type]
-        if self._cfg.learn.tanh_mask:
-            inside = predicted.detach().abs() <= _TANH_1
-            if inside.float().mean() >= 0.2:
-                return distance(predicted[inside], action[inside])
-        return distance(predicted, action)
 
     def _learn_parts(self) -> dict[str, Any]:
         parts = super()._learn_parts()
@@ -166,15 +178,6 @@ class BehaviourCloningPolicy(BatchPolicy):
         elif self._cfg.collect.noise:
             settings["sigma"] = self._cfg.collect.noise_sigma if sigma is None else sigma
         return self._forward_batch(self._collect_model, obs, **settings)
-
-
-def _make_optimizer(model: nn.Module, learn: Mapping[str, Any]) -> torch.optim.Optimizer:
-    rate, decay = learn["learning_rate"], learn["weight_decay"]
-    if learn["optimizer"] == "SGD":
-        return torch.optim.SGD(model.parameters(), lr=rate, weight_decay=decay, momentum=learn["momentum"])
-    if learn["optimizer"] == "AdamW":
-        return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
-    return torch.optim.Adam(model.parameters(), lr=rate)
 
 
 def _share(epoch: int, learn: Mapping[str, Any]) -> float:

@@ -15,10 +15,9 @@ from ding.policy.base_policy import CommandModePolicy, Policy
 from ding.policy.bc import BehaviourCloningPolicy
 from ding.policy.ddpg import DDPGPolicy
 from ding.policy.sac import DiscreteSACPolicy
-from ding.policy.settings import positive
 from ding.rl_utils.exploration import get_epsilon_greedy_fn
 from ding.utils.batch_methods import batch_method_name
-from ding.utils.config_helper import ConfigError, Setting, Settings, is_of_package, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, is_of_package, number, one_of, positive
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 _COMMAND = "_command"

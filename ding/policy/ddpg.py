@@ -11,12 +11,21 @@ from torch.nn import functional as F
 
 from ding.policy.ppo import normalised
 from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
-from ding.policy.settings import positive
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.rl_utils.distributional import dist_nstep_td_data, dist_nstep_td_error
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_fragments
-from ding.utils.config_helper import ConfigError, Setting, Settings, boolean, instance_of, integer, number, one_of
+from ding.utils.config_helper import (
+    ConfigError,
+    Setting,
+    Settings,
+    boolean,
+    instance_of,
+    integer,
+    number,
+    one_of,
+    positive,
+)
 from ding.utils.data.samples import Items
 from ding.utils.registry_factory import POLICY_REGISTRY
 

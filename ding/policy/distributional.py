@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, renew_noise
-from ding.policy.settings import positive
 from ding.policy.training_step import Learned
 from ding.rl_utils.distributional import (
     dist_nstep_td_data,
@@ -29,7 +28,7 @@ from ding.rl_utils.distributional import (
 from ding.rl_utils.returns import weighted_mean
 from ding.torch_utils.data_helper import to_device
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, positive
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 
@@ -280,7 +279,7 @@ class FQFPolicy(DQNPolicy):
         # DI-engine's optimizer has the parameters part by part: values, embedding of the fractions, encoder.
         by_part = [[parameter for path, parameter in rest if part in path] for part in ("Q", "fqf_fc", "encoder")]
         if sum(map(len, by_part)) == len(rest):
-            self._quantile_loss_optimizer.accept_order(itertools.chain(*by_part))
+            self._quantile_loss_optimizer.accept_order(itertools.chain.from_iterable(by_part))
 
     def _update(self, batch: dict[str, Any]) -> Learned:
         """Take one step of the fractions and one of the quantiles; `priority` is the error of each sample."""
@@ -303,8 +302,15 @@ class FQFPolicy(DQNPolicy):
             "[histogram]action_distribution": to_device(batch["action"], "cpu"),
             "[histogram]quantiles_hats": heads[0].output["quantiles_hats"][0].cpu(),
         }
-        norms = {f"total_norm_{part}": self._total_norm(part) for part in _PARTS}
-        return Learned({**values, **norms}, error, histograms)
+        for part in _PARTS:
+            norms = [
+                parameter.grad.norm()
+                for name, parameter in self._model.named_parameters()
+                if part in name.split(".") and parameter.grad is not None
+            ]
+            total = torch.stack(norms).norm() if norms else torch.zeros((), device=self._device)
+            values[f"total_norm_{part}"] = total
+        return Learned(values, error, histograms)
 
     def _head_error(self, head: HeadInputs) -> TDError:
         """Regress quantiles at proposed fractions: the error is summed over them, averaged over target quantiles."""
@@ -316,15 +322,6 @@ class FQFPolicy(DQNPolicy):
             data, self._gamma, self._nstep, self._cfg.learn.kappa, batch.get("value_gamma")
         )
         return loss, error, {}
-
-    def _total_norm(self, part: str) -> Tensor:
-        """Return the 2-norm of the gradients of one part of the model, 0 if there are none."""
-        norms = [
-            parameter.grad.norm()
-            for name, parameter in self._model.named_parameters()
-            if part in name.split(".") and parameter.grad is not None
-        ]
-        return torch.stack(norms).norm() if norms else torch.zeros((), device=self._device)
 
 
 @POLICY_REGISTRY.register("discrete_cql")

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import bootstraps, set_noise_mode
-from ding.policy.settings import positive, setting
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import get_nstep_return_data, get_train_sample
 from ding.rl_utils.td import (
@@ -30,7 +29,7 @@ from ding.torch_utils.network.fast_modules import set_training
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.torch_utils.optimizer_helper import Adam
 from ding.utils.batch_methods import accepts_fragments
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, integer, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, boolean, integer, number, one_of, positive, value_at
 from ding.utils.data.nested import is_container
 from ding.utils.data.samples import Column, Items, Kind, like, node_items, pack, rows_of, table_of, values_of
 from ding.utils.default_helper import one_time_warning
@@ -167,8 +166,8 @@ class DQNPolicy(BatchPolicy):
                 f"{type(self).__name__}: set learn.target_update_freq (iterations) or learn.target_theta (a rate)"
             )
         defaults = self._merged_config()
-        default_freq = setting(defaults, "learn.target_update_freq")
-        default_theta = setting(defaults, "learn.target_theta")
+        default_freq = value_at(defaults, "learn.target_update_freq")
+        default_theta = value_at(defaults, "learn.target_theta")
         if freq is None or (theta is not None and freq == default_freq and theta != default_theta):
             return None, theta
         if theta not in (None, default_theta):

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from ding.policy.q_actor_critic import CriticTerms, QActorCriticPolicy, q_values, smaller
 from ding.policy.sac import SACPolicy, SoftActorCriticPolicy, shrink_gaussian_heads
-from ding.policy.settings import positive
 from ding.rl_utils.log_prob import squashed_gaussian_log_prob
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import ConfigError, Setting, Settings, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, Settings, number, one_of, positive
 from ding.utils.registry_factory import POLICY_REGISTRY
 
 # Upper bounds of the advantage weights: with `learn.beta`, as in DI-engine, and with `learn.inverse_temperature`, as in

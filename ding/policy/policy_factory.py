@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ding.envs.common.gym_compat import duck_kind, entries_of, gymnasium_space, sample_legal
 from ding.policy.modes import random_collect_function
@@ -38,7 +37,12 @@ class PolicyFactory:
             return None
 
         rng = new_generator()
-        space = _own_space(action_space, rng)
+        # A copy that nobody else seeds: envs of a class may share their space.
+        is_list = isinstance(action_space, list)
+        space = copy.deepcopy([*map(gymnasium_space, action_space)] if is_list else gymnasium_space(action_space))
+        for member in space if is_list else [space]:
+            if hasattr(member, "seed"):
+                member.seed(int(rng.integers(2**31)))
 
         def forward(data: dict[int, Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
             return {env_id: _random_output(space, obs, rng) for env_id, obs in data.items()}
@@ -62,16 +66,8 @@ def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
     return PolicyFactory.get_random_policy(policy, action_space=env.action_space)
 
 
-def _own_space(space: Any, rng: np.random.Generator) -> Any:
-    """Return a copy of an action space, or of a list of them, that nobody else seeds: envs of a class may share one."""
-    own = copy.deepcopy([*map(gymnasium_space, space)] if isinstance(space, list) else gymnasium_space(space))
-    for member in own if isinstance(own, list) else [own]:
-        if hasattr(member, "seed"):
-            member.seed(int(rng.integers(2**31)))
-    return own
-
-
 def _random_output(space: Any, obs: Any, rng: np.random.Generator) -> dict[str, Any]:
+    """Sample an action in the shape of a policy's output."""
     if isinstance(space, list):
         mask, is_discrete = action_mask_of(obs), duck_kind(space[0]) == "Discrete"
         if mask is not None and is_discrete:
@@ -80,18 +76,12 @@ def _random_output(space: Any, obs: Any, rng: np.random.Generator) -> dict[str, 
         action = torch.as_tensor(np.stack([member.sample() for member in space]))
         shape = [len(space), int(space[0].n)] if is_discrete else list(action.shape)
         return {"action": action, "logit": torch.ones(shape)}
-    return {"action": _random_action(space, obs)}
-
-
-def _random_action(space: Any, obs: Any) -> Tensor | list[Tensor]:
-    """Sample in the shape of a policy's output."""
-    sample = sample_legal(space, obs)
+    sample, kind = sample_legal(space, obs), duck_kind(space)
     if entries_of(space) is not None:
-        return torch.as_tensor(np.stack(list(sample.values())))
-    match duck_kind(space):
-        case "MultiDiscrete":
-            return [torch.LongTensor([int(value)]) for value in np.ravel(sample)]
-        case "Discrete":
-            return torch.LongTensor([int(sample)])
+        return {"action": torch.as_tensor(np.stack(list(sample.values())))}
+    if kind == "MultiDiscrete":
+        return {"action": [torch.LongTensor([int(value)]) for value in np.ravel(sample)]}
+    if kind == "Discrete":
+        return {"action": torch.LongTensor([int(sample)])}
     action = torch.as_tensor(sample)
-    return action.float() if action.is_floating_point() else action
+    return {"action": action.float() if action.is_floating_point() else action}

@@ -197,7 +197,15 @@ class PPOPolicy(ActorCriticPolicy):
             return limit.check(kl_estimate(-log_ratio, "k3") for log_ratio, _ in terms.moves)
 
         for _ in range(int(self._cfg.learn.epoch_per_collect)):
-            self._set_targets(batch)
+            # The targets of the epoch: advantages in units of the reward, returns in units of their deviation.
+            scale = self._value_scale()
+            if self._recompute_adv:
+                values = torch.cat([self._values(part) for part in batch.parts(batch.observations, _ROWS)])
+                batch.estimate(values, scale, self._gamma, self._gae_lambda)
+            returns = batch.columns["unscaled_return"]
+            batch.columns["return_"] = returns / scale
+            if self._value_norm:
+                self._running_mean_std.take_in(returns, all_ranks=self._cfg.multi_gpu)
             steps = self._learn_epoch(batch, _MINIBATCH_KEYS, self._loss, is_too_far)
             if steps:
                 rows.append(self._logged(steps))
@@ -213,33 +221,19 @@ class PPOPolicy(ActorCriticPolicy):
         columns = batch.columns
         columns["log_prob_old"] = self._log_prob(columns.pop("logit"), columns["action"])
         if self._pretrained_model is not None:
-            columns["log_prob_pretrained"] = self._pretrained_log_prob(self._pretrained_model, batch)
+            parts = []
+            for observations, action in batch.parts([batch.acted_on, columns["action"]], _ROWS):
+                with torch.no_grad():
+                    output = self._pretrained_model(self._model_input(observations), mode="compute_actor")
+                    mask_logits(output)
+                    parts.append(self._log_prob(output["logit"], action))
+            columns["log_prob_pretrained"] = [torch.cat(pieces) for pieces in zip(*parts, strict=True)]
         if not self._recompute_adv:
             columns["unscaled_return"] = columns["adv"] + columns["value"] * self._value_scale()
         return batch
 
     def _log_prob(self, logit: Any, action: Any) -> list[Tensor]:
         return [terms.log_prob for terms in self._kind.terms(logit, action)]
-
-    @torch.no_grad()
-    def _pretrained_log_prob(self, model: nn.Module, batch: OnPolicyData) -> list[Tensor]:
-        parts = []
-        for observations, action in batch.parts([batch.acted_on, batch.columns["action"]], _ROWS):
-            output = model(self._model_input(observations), mode="compute_actor")
-            mask_logits(output)
-            parts.append(self._log_prob(output["logit"], action))
-        return [torch.cat(columns) for columns in zip(*parts, strict=True)]
-
-    def _set_targets(self, batch: OnPolicyData) -> None:
-        """Set the targets of an epoch: advantages in units of the reward, returns in units of their deviation."""
-        scale = self._value_scale()
-        if self._recompute_adv:
-            values = torch.cat([self._values(part) for part in batch.parts(batch.observations, _ROWS)])
-            batch.estimate(values, scale, self._gamma, self._gae_lambda)
-        returns = batch.columns["unscaled_return"]
-        batch.columns["return_"] = returns / scale
-        if self._value_norm:
-            self._running_mean_std.take_in(returns, all_ranks=self._cfg.multi_gpu)
 
     def _loss(self, output: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Tensor, PPOTerms]:
         """Return the loss of a minibatch, on which the optimizer steps and which is logged, and its terms to log.

@@ -13,7 +13,7 @@ from ding.model.wrapper.model_wrappers import mask_logits
 from ding.policy.actor_critic import StochasticPolicy
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.common_utils import check_not_empty, importance_weight
-from ding.policy.settings import COMPATIBLE, positive
+from ding.policy.settings import COMPATIBLE
 from ding.policy.training_step import Learned
 from ding.rl_utils.adder import append_null_steps, get_train_sample
 from ding.rl_utils.returns import bootstrap_mask
@@ -27,7 +27,7 @@ from ding.rl_utils.vtrace import (
 )
 from ding.torch_utils.optimizer_helper import Adam, RMSprop
 from ding.utils.batch_methods import accepts_fragments
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, integer, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, integer, number, one_of, positive
 from ding.utils.data.collate_fn import collate_steps
 from ding.utils.data.nested import leaves, map_leaves
 from ding.utils.data.samples import END_FLAGS, Items, node_items, table_of

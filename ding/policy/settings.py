@@ -7,14 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ding.torch_utils.optimizer_helper import CLIP_TYPES, lr_schedule_rule
-from ding.utils.config_helper import ConfigError, Setting, boolean, integer, number, one_of
+from ding.utils.config_helper import ConfigError, Setting, boolean, integer, number, one_of, positive, value_at
 
 _MISSING = object()
-
-
-def positive(value: Any) -> str | None:
-    """Return None if `value` is a real number above 0, else what is expected."""
-    return "a number above 0" if number()(value) is not None or value <= 0 else None
 
 
 def learning_rate(value: Any) -> str | None:
@@ -128,19 +123,9 @@ def check_settings(cfg: Mapping[str, Any], where: str, settings: Mapping[str, Se
         ConfigError: a value violates its rule.
     """
     for path, (_, rule, _) in settings.items():
-        value = _MISSING if rule is None else setting(cfg, path, _MISSING)
+        value = _MISSING if rule is None else value_at(cfg, path, _MISSING)
         if rule is None or value is _MISSING:
             continue
         allowed = rule(value)
         if allowed is not None:
             raise ConfigError(f"{where}: {path} = {value!r} is not allowed; it must be {allowed}")
-
-
-def setting(cfg: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """Return the value under the dotted `path`, or `default` if a part of it is missing."""
-    value: Any = cfg
-    for name in path.split("."):
-        if not isinstance(value, Mapping) or name not in value:
-            return default
-        value = value[name]
-    return value

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ding.policy.base_policy import BatchPolicy
 from ding.policy.dqn import DQNPolicy, HeadInputs, TDError, legal_logit
-from ding.policy.settings import COMPATIBLE, positive
+from ding.policy.settings import COMPATIBLE
 from ding.policy.training_step import Learned
 from ding.rl_utils.returns import weighted_mean
 from ding.rl_utils.td import (
@@ -23,7 +23,7 @@ from ding.rl_utils.td import (
     q_v_1step_td_error,
 )
 from ding.torch_utils.optimizer_helper import Adam
-from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of
+from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, number, one_of, positive
 from ding.utils.module_state import load_parts
 from ding.utils.registry_factory import POLICY_REGISTRY
 

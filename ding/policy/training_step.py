@@ -94,7 +94,8 @@ class GradientSynchronizer:
             if parameter.requires_grad and id(parameter) not in self._sent:
                 groups.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         while self._pending:
-            await_work(*self._pending.pop(0))
+            name, work = self._pending.pop(0)
+            await_work(name, work)
         if self._sent and torch.cuda.is_available():
             torch.cuda.synchronize()
         for group in groups.values():
@@ -209,11 +210,12 @@ class PolicySteps:
         It is copied again every `freq` training steps. If `freq` is None, it follows at the rate `theta` every
         `theta_freq` training steps.
         """
-        soft = {"theta": theta, "freq": theta_freq}
-        update = ("momentum", soft) if freq is None else ("assign", {"freq": freq})
         self._target_net = copy.deepcopy(self._model)
         self._target_model = model_wrap(
-            self._target_net, wrapper_name="target", update_type=update[0], update_kwargs=update[1]
+            self._target_net,
+            wrapper_name="target",
+            update_type="momentum" if freq is None else "assign",
+            update_kwargs={"theta": theta, "freq": theta_freq} if freq is None else {"freq": freq},
         )
         self._target_model.reset()
 

@@ -195,7 +195,7 @@ def get_nstep_return_data(
     length, rows = len(rewards), np.arange(len(rewards))
     items = rewards if rewards.ndim > 1 else rewards[:, None]  # [T, ..., k]
     # The last row of the window of each step.
-    index = np.minimum(rows + nstep - 1, ends_of_rows(length, lengths_of(table), *_flags(table).values()))
+    index = np.minimum(rows + nstep - 1, ends_of_rows(length, lengths_of(table), _flags(table).values()))
     windows = np.zeros((*items.shape[:-1], nstep, items.shape[-1]), rewards.dtype)
     for step in range(min(nstep, length)):
         windows[: length - step, ..., step, :] = items[step:]
@@ -238,12 +238,9 @@ def get_train_sample(
         raise ValueError(f"unroll_len = {unroll_len!r} is not allowed; it must be 1 or more")
     if last_fn_type not in ("drop", "last", "null_padding"):
         raise AssertionError(f"last_fn_type = {last_fn_type!r} is not allowed; use 'drop', 'last' or 'null_padding'")
-    if unroll_len == 1:
+    if unroll_len == 1 or not len(data):
         return data
-    return like(data, _unrolled(_table(data), unroll_len, last_fn_type, null_transition)) if len(data) else data
-
-
-def _unrolled(table: Table, unroll_len: int, last_fn_type: str, null: Transition | None) -> Table:
+    table = _table(data)
     rows, is_null, counts = _windows(lengths_of(table), unroll_len, last_fn_type)
 
     def step_of(node: Node, step: int) -> Node:
@@ -257,9 +254,9 @@ def _unrolled(table: Table, unroll_len: int, last_fn_type: str, null: Transition
             return {name: cut(part) for name, part in node.items()}
         return [step_of(node, step) for step in range(unroll_len)]
 
-    steps = _gathered(table.columns, rows.reshape(-1), is_null.reshape(-1), null)
+    steps = _gathered(table.columns, rows.reshape(-1), is_null.reshape(-1), null_transition)
     samples = {key: cut(node, key) for key, node in steps.items()}
-    return Table(samples, size=len(rows), lengths=None if table.lengths is None else counts)
+    return like(data, Table(samples, size=len(rows), lengths=None if table.lengths is None else counts))
 
 
 def _windows(lengths: IntArray, unroll_len: int, last_fn_type: str) -> tuple[IntArray, BoolArray, IntArray]:

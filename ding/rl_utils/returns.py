@@ -7,7 +7,7 @@ The columns of a fragment are arrays or tensors [T, ...], one row per step. An e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -107,7 +107,10 @@ def _flag(column: Any) -> tuple[Any, Any]:
     if isinstance(column, Tensor):
         column = column.numpy(force=True)
     elif isinstance(column, list | tuple) or column.dtype.kind == "O":
-        column = _flag_array(column)
+        try:
+            column = np.array(column, dtype=np.float32)  # None becomes NaN
+        except (TypeError, ValueError):  # None among tensors or arrays
+            column = np.array([np.nan if entry is None else float(np.asarray(entry).all()) for entry in column])
     if column.shape[1:] == (1,):
         column = column[:, 0]
     if column.dtype == bool:
@@ -116,14 +119,7 @@ def _flag(column: Any) -> tuple[Any, Any]:
     return (column != 0) & is_known, is_known
 
 
-def _flag_array(column: Sequence[Any]) -> NDArray[Any]:
-    try:
-        return np.array(column, dtype=np.float32)  # None becomes NaN
-    except (TypeError, ValueError):  # None among tensors or arrays
-        return np.array([np.nan if entry is None else float(np.asarray(entry).all()) for entry in column])
-
-
-def ends_of_rows(length: int, lengths: NDArray[np.int64], *flags: Flags) -> NDArray[np.int64]:
+def ends_of_rows(length: int, lengths: NDArray[np.int64], flags: Iterable[Flags]) -> NDArray[np.int64]:
     """Return for each row the first row from it where all of a flag are set, or the last row of its fragment, [T]."""
     is_end = np.zeros(length, dtype=bool)
     is_end[(lengths.cumsum() - 1)[lengths > 0]] = True
@@ -206,7 +202,11 @@ def gae(data: gae_data, gamma: float = 0.99, lambda_: float = 0.97) -> Tensor:
     delta = reward + gamma * next_value - value
     factor = gamma * lambda_ * (1 - traj_flag)
     if delta.requires_grad:
-        return _scan_with_gradient(delta, factor)
+        running, following = torch.zeros_like(delta[0]), []
+        for step_delta, step_factor in zip(reversed(delta.unbind(0)), reversed(factor.unbind(0)), strict=True):
+            running = step_delta + step_factor * running
+            following.append(running)
+        return torch.stack(following[::-1])
     advantages = _scan(delta.double().numpy(force=True), factor.double().numpy(force=True))
     return torch.from_numpy(advantages).to(delta)
 
@@ -229,15 +229,6 @@ def _scan(delta: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
         factor = factor[:-ahead] * factor[ahead:]
         ahead *= 2
     return delta
-
-
-def _scan_with_gradient(delta: Tensor, factor: Tensor) -> Tensor:
-    running = torch.zeros_like(delta[0])
-    advantages = []
-    for step_delta, step_factor in zip(reversed(delta.unbind(0)), reversed(factor.unbind(0)), strict=True):
-        running = step_delta + step_factor * running
-        advantages.append(running)
-    return torch.stack(advantages[::-1])
 
 
 def gae_columns(

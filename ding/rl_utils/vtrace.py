@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -86,10 +87,7 @@ def vtrace_error_discrete_action(
         >>> vtrace_error_discrete_action(data, gamma=1.0, lambda_=1.0).value_loss
         tensor(2.5000)
     """
-    terms = categorical_terms(data.target_output, data.action)
-    with torch.no_grad():
-        behaviour = categorical_terms(data.behaviour_output, data.action)
-    return _error(terms, behaviour, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
+    return _error(categorical_terms, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
 
 
 def vtrace_error_continuous_action(
@@ -101,15 +99,11 @@ def vtrace_error_continuous_action(
     rho_pg_clip_ratio: float = 1.0,
 ) -> vtrace_loss:
     """Return the losses of `vtrace_error_discrete_action` for actions from independent Gaussians."""
-    terms = gaussian_terms(data.target_output, data.action)
-    with torch.no_grad():
-        behaviour = gaussian_terms(data.behaviour_output, data.action)
-    return _error(terms, behaviour, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
+    return _error(gaussian_terms, data, gamma, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio)
 
 
 def _error(
-    terms: ActionTerms,
-    behaviour: ActionTerms,
+    terms_of: Callable[[Any, Tensor], ActionTerms],
     data: vtrace_data,
     gamma: float,
     lambda_: float,
@@ -120,8 +114,9 @@ def _error(
     value, next_value, reward = data.value[:-1], data.value[1:].detach(), data.reward
     goes_on = torch.ones_like(reward)
     goes_on[-1] = 0
+    terms = terms_of(data.target_output, data.action)
     with torch.no_grad():
-        ratio = torch.exp(terms.log_prob - behaviour.log_prob)
+        ratio = torch.exp(terms.log_prob - terms_of(data.behaviour_output, data.action).log_prob)
     discount = goes_on.new_full((), gamma)
     targets = vtrace_targets(
         ratio, value, next_value, reward, discount, goes_on, lambda_, rho_clip_ratio, c_clip_ratio, rho_pg_clip_ratio

@@ -180,15 +180,6 @@ def calculate_grad_norm_without_bias_two_norm(model: nn.Module) -> float:
     return total_norm(grads, 2)
 
 
-def _is_uniform_float(parameters: list[Tensor]) -> bool:
-    """Return whether fused and foreach implementations support `parameters`: float tensors of one dtype and device."""
-    if len({(p.dtype, p.device) for p in parameters}) != 1:
-        return False
-    first = parameters[0]
-    are_plain = all(type(p) in (Tensor, nn.Parameter) for p in parameters)
-    return are_plain and first.is_floating_point() and first.device.type in ("cpu", "cuda")
-
-
 _add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 _state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
 _load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
@@ -242,10 +233,13 @@ class _GuardedOptimizer(torch.optim.Optimizer):
         return False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, with the fast implementation if its parameters support it."""
+        """Add a group, with the fast implementation if its parameters are floats of one dtype and device."""
         _add_param_group(self, param_group)
-        if param_group[self._fast_option] is None and _is_uniform_float(param_group["params"]):
-            param_group[self._fast_option] = True
+        parameters = param_group["params"]
+        if param_group[self._fast_option] is None and len({(p.dtype, p.device) for p in parameters}) == 1:
+            first, are_plain = parameters[0], all(type(p) in (Tensor, nn.Parameter) for p in parameters)
+            if are_plain and first.is_floating_point() and first.device.type in ("cpu", "cuda"):
+                param_group[self._fast_option] = True
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients like torch, but ten times as fast, which saves 0.6 % of an update of a small network."""
@@ -570,7 +564,10 @@ def is_differentiable(loss: torch.Tensor, model: nn.Module | Iterable[nn.Module]
     """
     if not isinstance(loss, torch.Tensor):
         raise AssertionError(f"loss must be a tensor, not {type(loss).__name__}")
-    parameters = _named_parameters(model)
+    modules = [model] if isinstance(model, nn.Module) else model
+    if not isinstance(modules, (list, tuple)) or not all(isinstance(m, nn.Module) for m in modules):
+        raise TypeError(f"model must be a module or a list of modules, not {type(model).__name__}")
+    parameters = [pair for module in modules for pair in module.named_parameters()]
     for name, parameter in parameters:
         if parameter.grad is not None:
             raise AssertionError(f"{name} has a gradient before backward; clear it first")
@@ -580,11 +577,3 @@ def is_differentiable(loss: torch.Tensor, model: nn.Module | Iterable[nn.Module]
         logging.getLogger("ding").warning("no gradient reached: %s", ", ".join(missing))
     elif missing:
         raise AssertionError(f"no gradient reached: {', '.join(missing)}")
-
-
-def _named_parameters(model: nn.Module | Iterable[nn.Module]) -> list[tuple[str, nn.Parameter]]:
-    if isinstance(model, nn.Module):
-        return list(model.named_parameters())
-    if not isinstance(model, (list, tuple, nn.ModuleList)) or not all(isinstance(m, nn.Module) for m in model):
-        raise TypeError(f"model must be a module or a list of modules, not {type(model).__name__}")
-    return [pair for module in model for pair in module.named_parameters()]

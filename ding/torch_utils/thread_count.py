@@ -75,28 +75,21 @@ def model_of(mode: Any) -> nn.Module | None:
 def _is_small(model: nn.Module | None) -> bool:
     if model is None:
         return False
-    size = sum(parameter.numel() for parameter in model.parameters())
-    of_convolutions = _multiplications(model)
-    return size + of_convolutions < (_SMALL_CONVOLUTIONAL if of_convolutions else _SMALL)
-
-
-def _multiplications(model: nn.Module) -> int:
-    """Estimate the number of multiplications of all convolutions for one observation.
-
-    The pixels of a convolution are told by the linear layer after it, and by the strides between them.
-    """
-    total, stack = 0, list[Any]()  # of convolutions
+    # The multiplications of all convolutions for one observation: the pixels of a convolution follow from the linear
+    # layer after it, and the strides between them.
+    multiplications, stack = 0, list[Any]()  # of convolutions
     for module in model.modules():
         if isinstance(module, _CONVOLUTIONS):
             stack.append(module)
         elif isinstance(module, nn.Linear) and stack:
             pixels = max(1, module.in_features // stack[-1].out_channels)
             for convolution in reversed(stack):
-                total += convolution.weight.numel() * pixels
+                multiplications += convolution.weight.numel() * pixels
                 pixels *= math.prod(convolution.stride)
             stack = []
-    rest: int = sum(convolution.weight.numel() * _PIXELS for convolution in stack)
-    return total + rest
+    multiplications += sum(convolution.weight.numel() * _PIXELS for convolution in stack)
+    size = sum(parameter.numel() for parameter in model.parameters())
+    return bool(size + multiplications < (_SMALL_CONVOLUTIONAL if multiplications else _SMALL))
 
 
 def keep_thread_count() -> None:

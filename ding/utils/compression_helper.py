@@ -88,7 +88,13 @@ def lz4_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None
     """
     import lz4.block
 
-    _check_lz4_size(compressed_data, _MAX_EXPANDED if limit_bytes is None else limit_bytes)
+    limit_bytes = _MAX_EXPANDED if limit_bytes is None else limit_bytes
+    # The first four bytes are the size to allocate. lz4 expands at most 255 times, so a larger size is not valid.
+    claimed = int.from_bytes(compressed_data[:4], "little")
+    if len(compressed_data) < 4 or claimed > 255 * len(compressed_data):
+        raise ValueError(f"the data is not compressed by lz4: {len(compressed_data)} bytes cannot hold {claimed}")
+    if claimed > limit_bytes:
+        raise ValueError(f"the data expands to more than {limit_bytes} bytes")
     try:
         return unpack(lz4.block.decompress(compressed_data))
     except lz4.block.LZ4BlockError as error:
@@ -147,15 +153,6 @@ def _pair(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     if name not in _COMPRESSORS:
         raise KeyError(f"unknown compressor {name!r}; it must be one of {', '.join(_COMPRESSORS)}")
     return _COMPRESSORS[name]
-
-
-def _check_lz4_size(compressed_data: bytes, limit_bytes: int) -> None:
-    # The first four bytes are the size to allocate. lz4 expands at most 255 times, so a larger size is not valid.
-    claimed = int.from_bytes(compressed_data[:4], "little")
-    if len(compressed_data) < 4 or claimed > 255 * len(compressed_data):
-        raise ValueError(f"the data is not compressed by lz4: {len(compressed_data)} bytes cannot hold {claimed}")
-    if claimed > limit_bytes:
-        raise ValueError(f"the data expands to more than {limit_bytes} bytes")
 
 
 def _cv2() -> Any:

@@ -58,6 +58,11 @@ def count(minimum: int) -> Rule:
     )
 
 
+def positive(value: Any) -> str | None:
+    """Apply the rule for a number above 0."""
+    return "a number above 0" if number()(value) is not None or value <= 0 else None
+
+
 def one_of(*choices: Any) -> Rule:
     """Return a rule for one of `choices`, compared by `==`."""
     allowed = "one of " + ", ".join(map(repr, choices))
@@ -319,6 +324,15 @@ def _unknown_keys(section: Mapping[str, Any], where: str, prefix: str, rules: Ma
 def _has(cfg: Mapping[str, Any], key: str) -> bool:
     head, _, rest = key.partition(".")
     return head in cfg and (not rest or _has(cfg[head], rest))
+
+
+def value_at(tree: Any, path: str, default: Any = None) -> Any:
+    """Return the value at the dotted path, or `default` if a part of the path is missing."""
+    for key in path.split("."):
+        if not isinstance(tree, Mapping) or key not in tree:
+            return default
+        tree = tree[key]
+    return tree
 
 
 def nearest(name: str, known: Iterable[str], least: float = 0.8) -> str | None:

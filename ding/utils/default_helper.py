@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from easydict import EasyDict
 
-from ding.utils.config_helper import Configurable, Setting, Settings, boolean, check_section, count, number, one_of
+from ding.utils.config_helper import (
+    Configurable,
+    Setting,
+    Settings,
+    boolean,
+    check_section,
+    count,
+    number,
+    one_of,
+    positive,
+)
 from ding.utils.import_helper import lazy_names
 from ding.utils.log_helper import one_time_warning as one_time_warning
 
@@ -350,10 +360,6 @@ class SingletonMetaclass(ABCMeta):
             return SingletonMetaclass.instances[cls]
 
 
-def _positive(value: Any) -> str | None:
-    return None if number()(value) is None and value > 0 else "a number > 0"
-
-
 def _increasing_pair(value: Any) -> str | None:
     is_pair = isinstance(value, list) and len(value) == 2 and all(number()(end) is None for end in value)
     return None if is_pair and value[0] < value[1] else "a list of two numbers, the smaller one first"
@@ -381,7 +387,7 @@ class Scheduler(Configurable):
         {
             "schedule_flag": Setting(False, boolean, "Whether the parameter is scheduled; read by callers."),
             "schedule_mode": Setting("reduce", one_of("reduce", "add", "multi", "div"), "How the parameter changes."),
-            "factor": Setting(0.05, _positive, "Amount or factor of a change."),
+            "factor": Setting(0.05, positive, "Amount or factor of a change."),
             "change_range": Setting([-1, 1], _increasing_pair, "Limits of the parameter."),
             "threshold": Setting(1e-4, number(), "Least change of the metric that counts as an improvement."),
             "optimize_mode": Setting("min", one_of("min", "max"), "Whether a smaller or a larger metric is better."),

@@ -224,5 +224,6 @@ def _decode(levels: int, code: int, data: bytes) -> Any:
         case _Ext.BIG_INT:
             return int.from_bytes(data, "little", signed=True)
         case _Ext.COMPLEX:
-            return complex(*struct.unpack("<dd", data))
+            real, imaginary = struct.unpack("<dd", data)
+            return complex(real, imaginary)
     raise ValueError(f"unknown extension type {code}")

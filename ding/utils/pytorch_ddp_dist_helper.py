@@ -92,10 +92,10 @@ def smallest_over_ranks(number: int) -> int:
     return int(value)
 
 
-def copy_from_rank(x: torch.Tensor, rank: int, group: Any = None) -> None:
+def copy_from_rank(x: torch.Tensor, rank: int) -> None:
     """Replace `x` by that of `rank`."""
     with _explained("broadcast"):
-        on_comm_device(partial(dist.broadcast, src=rank, group=group), x)
+        on_comm_device(partial(dist.broadcast, src=rank), x)
 
 
 def begin_sum(name: str, x: torch.Tensor) -> tuple[str, Any]:
@@ -220,7 +220,8 @@ def broadcast_object_list(
 def synchronize() -> None:
     """Wait for the operations of `allreduce_async`, and for the CUDA device if CUDA is in use."""
     while pending:
-        await_work(*pending.pop(0))
+        name, work = pending.pop(0)
+        await_work(name, work)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call,unused-ignore]
         torch.cuda.synchronize()
 

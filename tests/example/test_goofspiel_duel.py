@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from ding.envs.env.base_env import BaseEnvTimestep
-from ding.example.goofspiel import View
-from ding.example.goofspiel_duel import GoofspielDuelEnv
+from ding.example.goofspiel import GoofspielDuelEnv, View
 
 
 def env_of(**cfg):

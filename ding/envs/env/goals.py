@@ -77,8 +77,9 @@ def _for_batches(function: Callable[..., Any], achieved: np.ndarray, desired: np
         return np.asarray(function(achieved, desired, {})).reshape(len(achieved))
 
     def of_rows(achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
-        rows = zip(achieved, desired, strict=True)
-        return np.array([float(np.mean(function(*row, {}))) for row in rows]).reshape(len(achieved))
+        pairs = zip(achieved, desired, strict=True)
+        rewards = [float(np.mean(function(reached, wanted, {}))) for reached, wanted in pairs]
+        return np.array(rewards).reshape(len(achieved))
 
     try:
         of_batch(achieved, desired)

@@ -127,7 +127,10 @@ class LazyEnv(BaseEnv):
         """
         if self._env is None:
             self._open()
-        seed = None if self._root is None else episode_seed(*self._root, self._episode)
+        seed = None
+        if self._root is not None:
+            root_seed, env_index = self._root
+            seed = episode_seed(root_seed, env_index, self._episode)
         self._episode += 1
         return self._begin(seed, options)
 

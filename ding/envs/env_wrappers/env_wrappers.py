@@ -412,7 +412,10 @@ class WarpFrameWrapper(ObservationWrapper):
             raise missing_package("resizing frames", "opencv-python-headless", "atari") from e
         self._cv2 = cv2
         space = self.env.observation_space
-        warped = [self._warped(member) for member in (space.spaces if space_kind(space) == "Tuple" else [space])]
+        warped = []
+        for member in space.spaces if space_kind(space) == "Tuple" else [space]:
+            channels = member.shape[:1] if len(member.shape) == 3 and member.shape[0] < 10 else ()
+            warped.append(_box_like(member, (*channels, size, size)))
         self.observation_space = warped[0] if len(warped) == 1 else type(space)(warped)
 
     def observation(self, observation: Any) -> Any:
@@ -421,10 +424,6 @@ class WarpFrameWrapper(ObservationWrapper):
             return self._warp(observation)
         frames = tuple(self._warp(frame) for frame in observation)
         return frames[0] if len(frames) == 1 else frames
-
-    def _warped(self, space: Any) -> Any:
-        channels = space.shape[:1] if len(space.shape) == 3 and space.shape[0] < 10 else ()
-        return _box_like(space, (*channels, self.size, self.size))
 
     def _warp(self, frame: np.ndarray) -> np.ndarray:
         dtype = frame.dtype

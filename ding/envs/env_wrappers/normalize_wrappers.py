@@ -119,7 +119,8 @@ class ObsNormWrapper(RunningNormWrapper):
         """Return the normalized observation, float32."""
         obs = np.asarray(observation)
         if self.data_count > _WARM_UP_STEPS:
-            obs = np.clip((obs - self.rms.mean) / self.rms.std, *self.clip_range)
+            low, high = self.clip_range
+            obs = np.clip((obs - self.rms.mean) / self.rms.std, low, high)
         return obs.astype(np.float32)
 
 
@@ -135,7 +136,8 @@ class StaticObsNormWrapper(ObservationWrapper):
 
     def observation(self, observation: Any) -> np.ndarray:
         """Return the normalized observation, float32."""
-        scaled: np.ndarray = np.clip((observation - self.mean) / self.std, *self.clip_range)
+        low, high = self.clip_range
+        scaled: np.ndarray = np.clip((observation - self.mean) / self.std, low, high)
         return scaled.astype(np.float32)
 
 

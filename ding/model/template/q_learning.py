@@ -509,5 +509,5 @@ class SQN(nn.Module):
     def forward(self, data: Tensor | Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of observations [B, *obs_shape]; an `action_mask` in a dict `data` is passed on."""
         outputs = pass_through(data, self, "q0"), pass_through(data, self, "q1")
-        q_value = outputs[0]["logit"], outputs[1]["logit"]
-        return {**outputs[0], "q_value": q_value, "logit": torch.min(*q_value)}
+        q0, q1 = outputs[0]["logit"], outputs[1]["logit"]
+        return {**outputs[0], "q_value": (q0, q1), "logit": torch.min(q0, q1)}

@@ -268,11 +268,17 @@ def _value_head(
     activation: nn.Module | None,
     norm_type: str | None,
 ) -> nn.Module:
-    options: dict[str, Any] = {"layer_num": layer_num, "activation": activation, "norm_type": norm_type}
     if isinstance(hidden_size, Sequence):
-        head = RegressionHead(hidden_size[-1], output_size, **options)
+        head = RegressionHead(hidden_size[-1], output_size, layer_num, activation=activation, norm_type=norm_type)
         return branch(input_size, hidden_size, activation, head)
-    return RegressionHead(input_size, output_size, hidden_size=hidden_size, **options)
+    return RegressionHead(
+        input_size,
+        output_size,
+        layer_num,
+        activation=activation,
+        norm_type=norm_type,
+        hidden_size=hidden_size,
+    )
 
 
 @MODEL_REGISTRY.register("acer")
@@ -533,19 +539,25 @@ class MAVAC(ActorAndCritic):
         self.action_shape: Any = public_shape(action_shape)
         act, size = as_activation(activation), vector_size(action_shape)
         actor_size, critic_size = last_width(actor_head_hidden_size), last_width(critic_head_hidden_size)
-        options: dict[str, Any] = {"activation": act, "norm_type": norm_type}
         head: nn.Module
         if size is None:
             raise ValueError(f"action_shape {action_shape!r} is not supported; it must be a number")
         if action_space == "discrete":
-            head = DiscreteHead(actor_size, size, actor_head_layer_num, **options)
+            head = DiscreteHead(actor_size, size, actor_head_layer_num, activation=act, norm_type=norm_type)
         else:
-            options_of_actor = {**options, "sigma_type": sigma_type, "bound_type": bound_type}
-            head = ReparameterizationHead(actor_size, size, actor_head_layer_num, **options_of_actor)
+            head = ReparameterizationHead(
+                actor_size,
+                size,
+                actor_head_layer_num,
+                activation=act,
+                norm_type=norm_type,
+                sigma_type=sigma_type,
+                bound_type=bound_type,
+            )
         self.actor_encoder, self.actor_head = _encoder_and_head(
             own[0], agent_obs_shape, actor_head_hidden_size, act, head
         )
-        value = RegressionHead(critic_size, 1, critic_head_layer_num, **options)
+        value = RegressionHead(critic_size, 1, critic_head_layer_num, activation=act, norm_type=norm_type)
         self.critic_encoder, self.critic_head = _encoder_and_head(
             own[1], global_obs_shape, critic_head_hidden_size, act, value
         )

@@ -205,10 +205,6 @@ def _explore(
     return torch.where(coin < eps, draw_index(rng, legal), chosen)
 
 
-def _argmax(logit: Tensor, mask: Tensor | None) -> Tensor:
-    return logit.argmax(-1)
-
-
 def _eps_of_rows(eps: Mapping[int, float], data_id: Any, output: Any) -> Tensor:
     """Select the value of each row from one value per env, by `data_id` if given, otherwise by position."""
     ids = range(len(next(leaves(output["logit"])))) if data_id is None else data_id
@@ -222,7 +218,7 @@ class ArgmaxSampleWrapper(_LogitSampleWrapper):
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return self._sample(super().forward(*args, **kwargs), _argmax)
+        return self._sample(super().forward(*args, **kwargs), lambda logit, mask: logit.argmax(-1))
 
 
 class MultinomialSampleWrapper(_LogitSampleWrapper):
@@ -288,31 +284,25 @@ class DeterministicSampleWrapper(IModelWrapper):
         return output
 
 
-def _with_args(output: dict[str, Any]) -> dict[str, Any]:
-    """Convert the `action` of `output`, an action type, into a hybrid action."""
-    output["action"] = {"action_type": output["action"], "action_args": output["action_args"]}
-    return output
+class _HybridWrapper(_LogitSampleWrapper):
+    """Wrapper before another one that chooses the type of a hybrid `action`, to which it adds the `action_args`."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super().forward(*args, **kwargs)
+        output["action"] = {"action_type": output["action"], "action_args": output["action_args"]}
+        return output
 
 
-class HybridArgmaxSampleWrapper(ArgmaxSampleWrapper):
+class HybridArgmaxSampleWrapper(_HybridWrapper, ArgmaxSampleWrapper):
     """Wrapper whose hybrid `action` has the type of the largest `logit` [B, N], and the `action_args` [B, A]."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return _with_args(super().forward(*args, **kwargs))
 
-
-class HybridEpsGreedySampleWrapper(EpsGreedySampleWrapper):
+class HybridEpsGreedySampleWrapper(_HybridWrapper, EpsGreedySampleWrapper):
     """`HybridArgmaxSampleWrapper` with a uniformly random type with probability `eps`."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return _with_args(super().forward(*args, **kwargs))
 
-
-class HybridEpsGreedyMultinomialSampleWrapper(EpsGreedyMultinomialSampleWrapper):
+class HybridEpsGreedyMultinomialSampleWrapper(_HybridWrapper, EpsGreedyMultinomialSampleWrapper):
     """`HybridEpsGreedySampleWrapper` with a sample from softmax(logit) instead of the largest logit."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return _with_args(super().forward(*args, **kwargs))
 
 
 class HybridReparamMultinomialSampleWrapper(_SamplingWrapper):

@@ -301,21 +301,17 @@ class AttentionXL(nn.Module):
         query = self.attention_q(inputs).reshape(steps, batch, *heads)
         position = self.project_pos(pos_embedding).reshape(everything, *heads)
         by_content = torch.einsum("ibhd,jbhd->bhij", query + u, key)
-        by_position = _by_distance(torch.einsum("ibhd,jhd->bhij", query + v, position))
+        # Scores [B, H, T, N] by distance, from N - 1 to 0, move to the keys at that distance: one zero in front of each
+        # row shifts row i by T - 1 - i when the rows are cut anew.
+        by_distance = torch.einsum("ibhd,jhd->bhij", query + v, position)
+        padded = torch.cat([by_distance.new_zeros(batch, self.head_num, steps, 1), by_distance], dim=-1)
+        by_position = padded.view(batch, self.head_num, everything + 1, steps)[:, :, 1:].reshape(by_distance.shape)
         score = (by_content + by_position) * self.scale
         if mask is not None:
             score = score.masked_fill(mask.squeeze(-1).bool(), -math.inf)
         attended = torch.einsum("bhij,jbhd->ibhd", self.dropout(score.softmax(-1)), value)
         out: Tensor = self.dropout(self.project(attended.reshape(steps, batch, -1)))
         return out
-
-
-def _by_distance(score: Tensor) -> Tensor:
-    """Move scores [B, H, T, N], whose last axis is the distance from N - 1 to 0, to the keys at that distance."""
-    batch, heads, steps, keys = score.shape
-    # One zero in front of each row shifts row i by T - 1 - i when the rows are cut anew.
-    padded = torch.cat([score.new_zeros(batch, heads, steps, 1), score], dim=-1)
-    return padded.view(batch, heads, keys + 1, steps)[:, :, 1:].reshape(score.shape)
 
 
 class GatedTransformerXLLayer(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import torch
 from torch import nn
@@ -43,16 +43,15 @@ class ResBlock(nn.Module):
         width = in_channels if out_channels is None else out_channels
         self.res_type = res_type
         self.act = as_activation(activation)
-        inner: dict[str, Any] = {"activation": self.act, "norm_type": norm_type, "bias": bias}
-        outer: dict[str, Any] = {"activation": None, "norm_type": norm_type, "bias": bias}
+        block = partial(conv2d_block, norm_type=norm_type, bias=bias)
         if res_type == "bottleneck":
-            self.conv1 = conv2d_block(in_channels, width, 1, 1, 0, **inner)
-            self.conv2 = conv2d_block(width, width, 3, 1, 1, **inner)
-            self.conv3 = conv2d_block(width, width, 1, 1, 0, **outer)
+            self.conv1 = block(in_channels, width, 1, 1, 0, activation=self.act)
+            self.conv2 = block(width, width, 3, 1, 1, activation=self.act)
+            self.conv3 = block(width, width, 1, 1, 0, activation=None)
             return
         stride = 2 if res_type == "downsample" else 1
-        self.conv1 = conv2d_block(in_channels, width, 3, stride, 1, **inner)
-        self.conv2 = conv2d_block(width, width, 3, 1, 1, **outer)
+        self.conv1 = block(in_channels, width, 3, stride, 1, activation=self.act)
+        self.conv2 = block(width, width, 3, 1, 1, activation=None)
         if res_type == "downsample":
             self.conv3 = conv2d_block(in_channels, width, 3, 2, 1, bias=bias)
 
