@@ -256,7 +256,7 @@ class Steps:
         return own
 
 
-class Rounds:
+class RoundBlock:
     """T rounds, one or more, of the same K envs.
 
     Attributes:
@@ -295,7 +295,7 @@ class Ended(NamedTuple):
             rounds that they took part in.
     """
 
-    rounds: Rounds
+    rounds: RoundBlock
     at: IntArray
     rows: IntArray
     ids: IntArray

@@ -24,7 +24,7 @@ from ding.worker.collector.collect_limits import (
     episode_data,
     fragment_settings,
 )
-from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, Rounds, Steps, by_env, entry_of
+from ding.worker.collector.env_round import Batch, PlayerOutputs, PolicyOutput, RoundBlock, Steps, by_env, entry_of
 from ding.worker.collector.interaction_serial_evaluator import EpisodeEvaluator
 from ding.worker.collector.rollout import Quota, RolloutListener
 from ding.worker.collector.statistics import STATISTICS
@@ -142,7 +142,7 @@ class PlayerRecorder(TrajectoryRecorder):
     def on_round(self, steps: Steps) -> None:
         """Do nothing: the steps of a player are known once they are reported."""
 
-    def on_rounds(self, rounds: Rounds) -> None:
+    def on_rounds(self, rounds: RoundBlock) -> None:
         for steps in rounds.steps:
             self.on_steps(steps)
 
@@ -159,7 +159,7 @@ class PlayerRecorder(TrajectoryRecorder):
         for part in complete:
             if part.env_ids:
                 super().on_round(part)
-                super().on_rounds(Rounds([part]))
+                super().on_rounds(RoundBlock([part]))
 
     def _complete(self, own: Steps) -> list[Steps]:
         """Return the steps that are transitions, and those that complete the transition of an earlier step."""

@@ -26,7 +26,7 @@ from ding.worker.collector.env_round import (
     Batch,
     Ended,
     PolicyOutput,
-    Rounds,
+    RoundBlock,
     Steps,
     are_finite,
     by_env,
@@ -65,7 +65,7 @@ class RolloutListener(SavedAttributes):
     def on_round(self, steps: Steps) -> None:
         """Handle the normal steps of a round at once, before they are checked; `on_rounds` follows."""
 
-    def on_rounds(self, rounds: Rounds) -> None:
+    def on_rounds(self, rounds: RoundBlock) -> None:
         """Handle the normal steps of rounds: one, unless the quota can wait, see `Quota.is_due`."""
         for steps in rounds.steps:
             self.on_steps(steps)
@@ -451,7 +451,7 @@ class Rollout(SavedAttributes):
             count = is_wrong.index(True) if True in is_wrong else count
         before, self._leaves_gap = self._leaves_gap, True
         if count:
-            rounds = Rounds(kept[:count])
+            rounds = RoundBlock(kept[:count])
             for on_rounds in self._of_rounds:
                 on_rounds(rounds)
             ended = self._count(rounds)
@@ -463,7 +463,7 @@ class Rollout(SavedAttributes):
             check_finite(wrong.env_ids, step_of.__getitem__, wrong.next_obs.node, wrong.reward)
         self._leaves_gap = before
 
-    def _count(self, rounds: Rounds) -> Ended | None:
+    def _count(self, rounds: RoundBlock) -> Ended | None:
         """Count steps and seconds of T rounds of K envs; return the episodes that ended in them, if any."""
         ids, active, seconds = rounds.ids, rounds.active, np.array([[steps.seconds] for steps in rounds.steps])
         made = np.arange(1, len(seconds) + 1)[:, None]

@@ -14,7 +14,7 @@ import torch
 from ding.utils.data.nested import FLOAT32_MAX, has_nan, is_finite, leaves
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import SavedAttributes
-from ding.worker.collector.env_round import Ended, Rounds, Steps, entry_of, pairs_of_same
+from ding.worker.collector.env_round import Ended, RoundBlock, Steps, entry_of, pairs_of_same
 from ding.worker.collector.rollout import RolloutListener
 
 FloatArray = npt.NDArray[np.float64]
@@ -215,7 +215,7 @@ class EpisodeStatistics(RolloutListener):
         if len(self._recent) >= _MANY:
             self._sum_up()
 
-    def numbers_of(self, rounds: Rounds) -> IntArray:
+    def numbers_of(self, rounds: RoundBlock) -> IntArray:
         """Return the numbers of the episodes [T, K] of T rounds, before `on_ends` hears of their ends."""
         running = self.running[rounds.ids]
         if not rounds.any_ends:

@@ -30,7 +30,7 @@ from ding.utils.data.samples import (
     whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
-from ding.worker.collector.env_round import Batch, Rounds, StackedOutput, Steps, as_tensor, by_env, is_same
+from ding.worker.collector.env_round import Batch, RoundBlock, StackedOutput, Steps, as_tensor, by_env, is_same
 from ding.worker.collector.rollout import Quota, RolloutListener
 from ding.worker.collector.statistics import NO_EPISODE, EpisodeStatistics
 from ding.worker.collector.trajectory_block import SHOWN, Record, TrajectoryBlock, kind_of_array
@@ -291,12 +291,12 @@ class TrajectoryRecorder(RolloutListener, Quota):
         else:
             steps.record, self._waits = columns, False
 
-    def on_rounds(self, rounds: Rounds) -> None:
+    def on_rounds(self, rounds: RoundBlock) -> None:
         self.steps += rounds.ends.size if rounds.active is None else int(np.count_nonzero(rounds.active))
         numbers = self._numbers_of(rounds)
         records = [steps.record for steps in rounds.steps if type(steps.record) is Record]
         if records:
-            recorded = rounds if len(records) == len(numbers) else Rounds(rounds.steps[: len(records)])
+            recorded = rounds if len(records) == len(numbers) else RoundBlock(rounds.steps[: len(records)])
             self._block.add(recorded, records, self.collect_iter, numbers[: len(records)])
         for place in range(len(records), len(numbers)):
             self._add_dicts(rounds.steps[place], numbers[place : place + 1])
@@ -369,7 +369,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
         """Return the numbers of the episodes that these envs are in."""
         return ids if self._episodes is None else self._episodes.running[ids]
 
-    def _numbers_of(self, rounds: Rounds) -> IntArray:
+    def _numbers_of(self, rounds: RoundBlock) -> IntArray:
         """Return the numbers of the episodes [T, K] that the envs were in."""
         if self._episodes is None:
             return np.broadcast_to(rounds.ids, rounds.ends.shape)

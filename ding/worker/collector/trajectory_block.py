@@ -32,7 +32,7 @@ from ding.utils.data.samples import (
 )
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import SavedAttributes
-from ding.worker.collector.env_round import MANY_BYTES, Rounds, Steps, as_tensor, tensorised
+from ding.worker.collector.env_round import MANY_BYTES, RoundBlock, Steps, as_tensor, tensorised
 
 # Stands, in a transition that a policy has built, for an observation of the env.
 SHOWN = "<shown>"
@@ -137,7 +137,7 @@ class TrajectoryBlock(SavedAttributes):
         return Record(obs, next_obs, columns, closes)
 
     def add(
-        self, rounds: Rounds, records: Sequence[Record], collect_iter: int, numbers: IntArray | None = None
+        self, rounds: RoundBlock, records: Sequence[Record], collect_iter: int, numbers: IntArray | None = None
     ) -> None:
         """Add T recorded rounds to the rows, in order.
 
@@ -171,10 +171,10 @@ class TrajectoryBlock(SavedAttributes):
             rows = node_items(nodes) if self._count else []
             self._dicts = [{"obs": SHOWN, "next_obs": SHOWN, **row} for row in rows]
             self.has_dicts, self.keys, self._columns = True, [], {}
-        self.add(Rounds([steps]), [self.record(steps, {})], collect_iter, numbers)
+        self.add(RoundBlock([steps]), [self.record(steps, {})], collect_iter, numbers)
         self._dicts += dicts
 
-    def _link(self, rounds: Rounds, records: Sequence[Record], numbers: IntArray) -> None:
+    def _link(self, rounds: RoundBlock, records: Sequence[Record], numbers: IntArray) -> None:
         """Keep the observations of rounds, and write into `numbers` [6, T, K] where those of each step lie."""
         ids, active, at, following = rounds.ids, rounds.active, numbers[_OBS], numbers[_NEXT]
         following[:] = np.arange(self._obs.size, self._obs.size + following.size).reshape(following.shape)
