@@ -76,7 +76,7 @@ def calls_of_a_round(manager, env_num, n_sample):
         ("base", 8, 64, {"collect": 590, "push": 28, "sample": 34, "train": 75}),
         ("base", 64, 512, {"collect": 1585, "push": 29, "sample": 34, "train": 75}),
         ("env_pool", 64, 512, {"collect": 418, "push": 29, "sample": 34, "train": 75}),
-        ("vector_env", 64, 512, {"collect": 470, "push": 29, "sample": 34, "train": 75}),
+        ("vector_env", 64, 512, {"collect": 442, "push": 29, "sample": 34, "train": 75}),
         ("env_pool", 256, 2048, {"collect": 467, "push": 29, "sample": 34, "train": 75}),
     ],
 )

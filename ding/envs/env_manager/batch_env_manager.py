@@ -51,7 +51,7 @@ _OF_SINGLE_ENVS = ("max_retry", "retry_waiting_time", "retry_type", "step_timeou
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The codes of steps that report both flags, by `terminated + 2 * truncated`; see `end_code`.
 _CODES = np.array([TOLD, TOLD | TERMINATED, TOLD | TRUNCATED, TOLD | TERMINATED | TRUNCATED], np.uint8)
-_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_FLOAT32 = np.dtype(np.float32)
 
 
 class PooledEnv:
@@ -534,18 +534,12 @@ class BatchEnvManager(BaseEnvManager):
         self._states[env_id] = RESET if env_state is EnvState.RUN else env_state
 
 
-def copied_rows(node: Node, rows: IntArray | None = None) -> Node:
-    """Return a copy of these rows of a node of arrays, None for all; float64 becomes float32."""
+def copied_rows(node: Node, rows: IntArray) -> Node:
+    """Return a copy of these rows of a node of arrays; float64 becomes float32."""
     if type(node) is not Column:
         return map_node(lambda column: copied_rows(column, rows), node)
-    data = node.data
-    if rows is not None:
-        data = data.take(rows, axis=0)
-    if data.dtype == _FLOAT64 and node.kind is Kind.ARRAY:
-        data = to_float32(data)
-    elif rows is None:
-        data = data.copy()
-    return Column(node.kind, data)
+    data = node.data.take(rows, axis=0)
+    return Column(node.kind, to_float32(data) if data.dtype == np.float64 and node.kind is Kind.ARRAY else data)
 
 
 def with_rows(node: Node, rows: IntArray | BoolArray, values: Node) -> Node:

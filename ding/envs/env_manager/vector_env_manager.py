@@ -14,14 +14,12 @@ import torch
 from ding.envs.common.gym_compat import members_of, space_kind
 from ding.envs.env.base_env import EnvOutputError
 from ding.envs.env.gymnasium_env import GymnasiumSource, resolve_id
-from ding.envs.env.gymnasium_spaces import as_observation, checked_observation, one_float
+from ding.envs.env.gymnasium_spaces import as_observation, checked_observation, one_float, to_float32
 from ding.envs.env.lazy_env import begin_episode
 from ding.envs.env_manager.base_env_manager import RESET, RUN
 from ding.envs.env_manager.batch_env_manager import (
     BatchEnvManager,
     SimStep,
-    as_columns,
-    copied_rows,
     refuse_foreign,
     with_rows,
 )
@@ -29,7 +27,7 @@ from ding.envs.env_manager.block import BoolArray, InfoColumns, stacked
 from ding.utils.child_helper import allow_children
 from ding.utils.config_helper import ConfigError, Setting, Settings, anything, instance_of, one_of
 from ding.utils.data.nested import is_mapping, leaves, map_leaves
-from ding.utils.data.samples import IntArray, Node
+from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.log_helper import shown
 from ding.utils.references import resolve_reference
 from ding.utils.registry_factory import ENV_MANAGER_REGISTRY
@@ -130,7 +128,7 @@ class VectorEnvManager(BatchEnvManager):
         if rewards.ndim > 1:
             rewards = rewards.reshape(self._env_num)
         terminated, truncated = _flags(terminated), _flags(truncated)
-        returned, shown = copied_rows(_node(obs)), None
+        returned, shown = _copied(obs), None
         if self._mode is Autoreset.SAME_STEP:
             ended = terminated | truncated
             if np.count_nonzero(ended):
@@ -147,7 +145,7 @@ class VectorEnvManager(BatchEnvManager):
         else:
             obs, _ = self.simulator.reset(seed=self.new_seeds)
             self._device = next((leaf.device for leaf in leaves(obs) if isinstance(leaf, torch.Tensor)), None)
-        return copied_rows(_node(obs), None if len(ids) == self._env_num else ids)
+        return _copied(obs, None if len(ids) == self._env_num else ids)
 
     def _declared_stack(self) -> int:
         return int(self.simulator.metadata.get("frame_stack", 1))
@@ -289,9 +287,16 @@ def _flags(value: Any) -> BoolArray:
     return np.array(value if type(value) is np.ndarray else _array(value), np.bool_)
 
 
-def _node(obs: Any) -> Node:
-    """Return the arrays of a vector env as columns."""
-    return as_columns(obs if type(obs) is np.ndarray else map_leaves(_array, obs))
+def _copied(obs: Any, rows: IntArray | None = None) -> Node:
+    """Return copies of these rows, or of all, of the arrays or tensors of a vector env, as columns."""
+    if type(obs) is not np.ndarray:
+        return map_leaves(lambda leaf: _copied(_array(leaf), rows), obs)
+    data = obs if rows is None else obs.take(rows, axis=0)
+    if data.dtype == np.float64:
+        data = to_float32(data)
+    elif rows is None:
+        data = data.copy()
+    return Column(Kind.ARRAY, data)
 
 
 def _final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> tuple[Node, dict[str, Any]]:
@@ -305,7 +310,7 @@ def _final(obs: Node, infos: Mapping[str, Any], ended: BoolArray) -> tuple[Node,
     if isinstance(final, np.ndarray) and final.dtype == object:
         rows = stacked([as_observation(row) for row in final[ended]])
     else:
-        rows = copied_rows(_node(final), np.flatnonzero(ended))
+        rows = _copied(final, np.flatnonzero(ended))
     skipped = {name for key in (*_FINAL_OBS, _FINAL_INFO) for name in (key, f"_{key}")}
     rest = {key: value for key, value in infos.items() if key not in skipped}
     final_infos: Any = infos.get(_FINAL_INFO)
