@@ -69,6 +69,11 @@ def test_more_batches_than_there_is_room_for_are_refused():
         queue.put([B, C])
 
 
+def test_the_wait_for_the_info_of_one_batch_has_a_deadline():
+    with failed_with("TimeoutError"):
+        LearnerQueue(2).learn(B, 0)
+
+
 WAITS = {
     "room": lambda queue: queue.wait_for_capacity(DEADLINE_S),
     "learn": lambda queue: queue.learn(B, DEADLINE_S),
