@@ -43,7 +43,7 @@ def test_off_loopback_both_ends_use_the_certificate_of_the_run(monkeypatch):
         assert slave.ping() and master.ping()
         # A server that does not know the token cannot pose as one of the run, nor read the token.
         monkeypatch.setenv("DING_TOKEN", "another" * 5)
-        with Watcher() as stranger, pytest.raises(requests.exceptions.SSLError, match="certificate verify failed"):
+        with Watcher() as stranger, pytest.raises(requests.exceptions.SSLError):
             stranger.new_connection("conn", get_host_ip(), slave.port).connect()
 
 
