@@ -24,6 +24,7 @@ from ding.worker.collector.players import (
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BattleManager, LateBattleManager, LateManager, Player
+from tests.worker.collector.ranks import as_rank
 
 
 class Kind(NamedTuple):
@@ -542,12 +543,7 @@ def test_a_wrong_config_of_an_evaluator_is_refused_at_construction(judge, bad):
 )
 def test_other_ranks_neither_launch_envs_nor_write_and_are_told_the_result(judge, monkeypatch):
     told = [True, "what rank 0 has found"]
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: 1)
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
-    monkeypatch.setattr(
-        "ding.worker.collector.base_serial_evaluator.broadcast_object_list",
-        lambda objects, src: objects.__setitem__(slice(None), told),
-    )
+    as_rank(monkeypatch, 1, told=told)
     evaluator, env, _ = evaluator_of(judge)
     assert env.calls == [] and evaluator._tb_logger is None
     assert evaluator.eval(train_iter=1) == tuple(told)
