@@ -100,7 +100,7 @@ def test_a_range_view_samples_within_its_bounds(bounds, expected):
     view = buffer.view().use(sample_range_view(buffer, *bounds))
     assert {record.data for _ in range(40) for record in view.sample(2)} == expected
     assert len(view.sample(5, replace=True)) == 5 and view.push(10).data == 10
-    with pytest.raises(ValueError, match="There are less than"):
+    with pytest.raises(ValueError):
         view.sample(size=5)
 
 

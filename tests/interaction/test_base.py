@@ -93,7 +93,7 @@ def test_closing_a_service_is_shutdown_and_join_in_this_order():
 
 @pytest.mark.parametrize("kind", [ControllableContext, ControllableService])
 def test_contexts_and_services_are_abstract(kind):
-    with pytest.raises(TypeError, match="abstract"):
+    with pytest.raises(TypeError):
         kind()
 
 

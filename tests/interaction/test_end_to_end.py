@@ -340,7 +340,7 @@ def test_a_number_that_is_none_is_refused_at_once(name, value):
 
 
 def test_the_classes_are_as_documented():
-    with pytest.raises(TypeError, match="abstract"):
+    with pytest.raises(TypeError):
         Slave()
     assert Master(port=0).host == Master("auto", 0).host == "127.0.0.1"
     assert (Master().port, Adder(port=None).port) == (7235, 7236)

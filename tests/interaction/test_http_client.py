@@ -187,7 +187,7 @@ def test_an_engine_class_maps_status_errors_only(server):
 
     make = get_http_engine_class(headers={}, http_error_gene=lambda error: Refused(error.response.status_code))
     server.replies["/x"] = (403, {})
-    with pytest.raises(Refused, match="403") as refused:
+    with pytest.raises(Refused) as refused:
         server.engine(make()).request("GET", "x")
     assert isinstance(refused.value.__cause__, requests.HTTPError)
     with pytest.raises(requests.ConnectionError):

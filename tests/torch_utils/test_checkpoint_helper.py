@@ -168,7 +168,7 @@ def test_a_model_or_optimizer_with_nan_is_not_written(helper, path):
     optimizer = torch.optim.Adam(Net().parameters())
     optimizer.state[optimizer.param_groups[0]["params"][0]] = {"exp_avg": torch.tensor(float("nan"))}
     for model, of_model in ((Net(value=float("nan")), None), (Net(), optimizer)):
-        with pytest.raises(FloatingPointError, match="NaN"):
+        with pytest.raises(FloatingPointError):
             helper.save(path, model, of_model, last_iter=CountVar(4))
     restored, last_iter = Net(value=2.0), CountVar(0)
     helper.load(path, restored, last_iter=last_iter)

@@ -52,7 +52,7 @@ def test_a_run_that_ends_well_saves_nothing_and_returns_its_result():
 @pytest.mark.differs("swallows exceptions in `auto_checkpoint`, and so in a learner's `start`", "saves and raises them")
 def test_an_exception_saves_and_goes_on():
     trainer, before = Trainer(), handlers()
-    with pytest.raises(ZeroDivisionError, match="of the test"):
+    with pytest.raises(ZeroDivisionError):
         trainer.train(fail)
     assert trainer.saved == [("ckpt_exception.pth.tar", before)]
 

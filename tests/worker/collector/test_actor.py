@@ -92,6 +92,6 @@ def test_a_collector_stops_before_the_env_is_given_a_nan():
     env = FakeManager([5, 5])
     cfg = SampleSerialCollector.default_config()
     collector = SampleSerialCollector(cfg, env, broken(ScriptedPolicy(), 3), FakeWriter(), "exp")
-    with pytest.raises(FloatingPointError, match="NaN for env 0"):
+    with pytest.raises(FloatingPointError):
         collector.collect(8)
     assert [len(one.actions) for one in env.envs] == [2, 2]

@@ -11,6 +11,7 @@ from ding.worker.collector.players import (
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
 from tests.worker.collector.battles import BattleManager, Player
+from tests.worker.collector.ranks import as_rank
 
 COLLECTORS = [
     EpisodeSerialCollector,
@@ -27,20 +28,6 @@ def build(cls, tb=None, lengths=(2, 2)):
     return cls(cls.default_config(), env, policy, tb or FakeWriter(), "exp")
 
 
-def as_rank(monkeypatch, rank, size=2):
-    """Let this process be one of `size` ranks that are all alike; returns the reductions it took part in."""
-    calls = []
-
-    def allreduce_data(tensor, op):
-        calls.append((tensor.dtype, tensor.tolist()[:3], op))
-        return tensor * size
-
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: rank)
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: size)
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.allreduce_data", allreduce_data)
-    return calls
-
-
 @pytest.mark.differs(
     "supports ranks in the collector `sample` only: in others, each rank writes to the same TensorBoard "
     "folder and counts its own steps",
@@ -48,11 +35,12 @@ def as_rank(monkeypatch, rank, size=2):
 )
 @pytest.mark.parametrize("cls", COLLECTORS)
 def test_the_counters_of_all_ranks_are_summed_in_one_reduction_a_collect(monkeypatch, cls):
-    calls, tb = as_rank(monkeypatch, 0), FakeWriter()
+    (reduced, _), tb = as_rank(monkeypatch, 0), FakeWriter()
     collector = build(cls, tb)
     collector.collect(4, train_iter=100)
-    ((dtype, (_, steps, episodes), op),) = calls
-    assert (dtype, steps, op) == (torch.float64, 4.0 if "Sample" in cls.__name__ else 8.0, "sum")
+    ((counts, op),) = reduced
+    _, steps, episodes = counts.tolist()[:3]
+    assert (counts.dtype, steps, op) == (torch.float64, 4.0 if "Sample" in cls.__name__ else 8.0, "sum")
     assert collector.envstep == 2 * steps and collector._total_episode_count == 2 * episodes
     tags = {tag: value for tag, value, _ in tb.scalars}
     assert tags["collector_iter/total_envstep_count"] == 2 * steps

@@ -9,6 +9,7 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.collector.metric_serial_evaluator import IMetric, MetricSerialEvaluator
 from tests.fakes import FakeWriter
+from tests.worker.collector.ranks import as_rank
 
 
 class Accuracy(IMetric):
@@ -138,36 +139,15 @@ def test_wrong_config_is_refused_at_construction(bad):
         build(cfg=bad)
 
 
-def as_rank(monkeypatch, rank, told=None, sums=None):
-    """Let this process be one of two ranks; `told` is what rank 0 tells, `sums` what is added to each sum."""
-
-    def broadcast_object_list(objects, src):
-        if rank == 0:
-            sent.append(list(objects))
-        else:
-            objects[:] = told
-
-    def allreduce_data(tensor, op):
-        reduced.append((tensor.tolist(), op))
-        return tensor + torch.tensor(sums, dtype=torch.float64)
-
-    sent, reduced = [], []
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_rank", lambda: rank)
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.get_world_size", lambda: 2)
-    monkeypatch.setattr("ding.worker.collector.base_serial_collector.allreduce_data", allreduce_data)
-    monkeypatch.setattr("ding.worker.collector.base_serial_evaluator.broadcast_object_list", broadcast_object_list)
-    return sent, reduced
-
-
 @pytest.mark.differs(
     "weights each rank's metric equally, however few batches it saw; each rank logs, saves and decides for itself",
     "averages over all batches; rank 0 decides",
 )
 def test_with_multi_gpu_the_result_is_the_mean_over_the_batches_of_all_ranks(monkeypatch):
-    sent, reduced = as_rank(monkeypatch, 0, sums=[1.0, 40.0])  # the other rank: one batch of accuracy 40
+    reduced, sent = as_rank(monkeypatch, 0, sums=[1.0, 40.0])  # the other rank: one batch of accuracy 40
     evaluator, _ = build(cfg={"multi_gpu": True, "stop_value": {"acc": 80.0}})
     assert evaluator.eval(train_iter=1) == (True, {"acc": 80.0})
-    assert reduced == [([2.0, 200.0], "sum")] and sent == [[True, {"acc": 80.0}]]
+    assert [(sums.tolist(), op) for sums, op in reduced] == [([2.0, 200.0], "sum")] and sent == [[True, {"acc": 80.0}]]
 
 
 def test_the_config_and_the_factory():

@@ -28,7 +28,7 @@ class Minimal(BaseCommander):
 
 
 def test_a_commander_needs_collector_tasks_and_nothing_else():
-    with pytest.raises(TypeError, match="abstract"):
+    with pytest.raises(TypeError):
         BaseCommander()
     commander = Minimal()
     assert commander.get_learner_task() is None

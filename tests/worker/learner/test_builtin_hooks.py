@@ -145,7 +145,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError):
         learner.save_checkpoint("a.pth.tar")
     assert files() == ["a.pth.tar"] and load("a.pth.tar")["model"] == {"w": 1.5}
 

@@ -88,7 +88,7 @@ def test_an_exception_saves_a_checkpoint_and_reaches_the_caller():
     learner = fetching(FakePolicy({"total_loss": 1.0}, {"total_loss": float("nan")}), train_iterations=9)
     learner.setup_dataloader()
     try:
-        with pytest.raises(FloatingPointError, match="train_iter 1"):
+        with pytest.raises(FloatingPointError):
             learner.start()
     finally:
         learner.close()

@@ -25,7 +25,7 @@ from ding.worker.transport.imports import check_task, named_imports
     ],
 )
 def test_modules_that_are_not_allowed_are_refused_wherever_they_are_named(task):
-    with pytest.raises(PermissionError, match="evil"):
+    with pytest.raises(PermissionError):
         check_task(task, {"import_names": ["good"]})
 
 

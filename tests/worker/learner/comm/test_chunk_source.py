@@ -17,6 +17,7 @@ from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, read
 from ding.worker.transport.chunk import encode_chunk, from_text, pick_sample, to_text
 from ding.worker.transport.stores import MemorySampleStore, SampleStore, forget_memory_stores
 from tests.worker.learner.comm.workers import entry
+from tests.worker.transport.sites import DEADLINE_S
 
 
 class Shelf(SampleStore):
@@ -143,6 +144,23 @@ def test_a_file_that_the_system_refuses_to_read_is_bad(loader, shelf, error):
     shelf.read = refuse
     assert loader.load(rows("a")) == (None, 0)
     assert loader.error is error
+
+
+def test_several_threads_read_the_files_of_a_batch(shelf):
+    together = threading.Barrier(3)
+    read = shelf.read
+    shelf.read = lambda name: (together.wait(DEADLINE_S), read(name))[1]
+    closed = threading.Event()
+    loader = ChunkSource(ChunkReader(shelf), 0.0, closed.wait, threads=3)
+    shelf.put("a", 1, 2)
+    shelf.put("b", 3)
+    assert loader.load(rows("a", "x", "b", "a")) == (None, 3)
+    assert values(loader._left_over) == [1, 3, 2] and loader.bad_files == {"x"}
+    closed.set()
+    loader.stop()
+    loader.stop()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("learner_reader")] == []
+    assert loader.load(rows("a")) == (None, 0)
 
 
 # The reader.

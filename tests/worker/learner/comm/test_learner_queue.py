@@ -69,6 +69,24 @@ def test_more_batches_than_there_is_room_for_are_refused():
         queue.put([B, C])
 
 
+def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
+    queue = LearnerQueue(2)
+    answer = in_thread(queue.learn, A, UNTIL_NOTIFIED_S)
+    assert queue.get() == A
+    queue.report({"n": 1})
+    assert answer() == {"n": 1}
+    queue.report({"n": 2})
+    answer = in_thread(queue.learn, B, UNTIL_NOTIFIED_S)
+    assert queue.get() == B
+    queue.report({"n": 3})
+    assert answer() == {"n": 3}
+
+
+def test_the_wait_for_the_info_of_one_batch_has_a_deadline():
+    with failed_with("TimeoutError"):
+        LearnerQueue(2).learn(B, 0)
+
+
 WAITS = {
     "room": lambda queue: queue.wait_for_capacity(DEADLINE_S),
     "learn": lambda queue: queue.learn(B, DEADLINE_S),

@@ -196,7 +196,7 @@ def test_parameters_that_a_nan_has_ruined_end_the_training_and_are_not_saved(lea
     learner.policy.state["model"] = {"w": torch.tensor(math.nan)}
     saver = ResumeSaver(learner, "policy", 30)
     clock[0] = 31
-    with pytest.raises(FloatingPointError, match="the parameters hold NaN"):
+    with pytest.raises(FloatingPointError):
         saver.between_batches()
     assert checkpoints() == []
 

@@ -98,7 +98,7 @@ def test_a_task_is_run_in_the_process_of_the_actor(site):
 
 
 def test_a_worker_that_has_lost_others_it_needs_is_lost_with_the_task(client):
-    with pytest.raises(WorkerLost, match="another rank has gone"):
+    with pytest.raises(WorkerLost):
         run(client, "lose")
 
 
