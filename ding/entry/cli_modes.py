@@ -239,9 +239,9 @@ def train_seeds(
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                own = [f"--seed={seed}", *_flags({"exp_name": folders[seed]})]
+                seed_options = [f"--seed={seed}", *_flags({"exp_name": folders[seed]})]
                 # In a session of its own, so that Ctrl-C reaches this process alone, which tells it once.
-                command = [*_COMMAND, "train", *words, *own]
+                command = [*_COMMAND, "train", *words, *seed_options]
                 running.start(seed, command, functools.partial(_show, seed), start_new_session=True)
             seed, status = running.wait()
             if status:
@@ -297,8 +297,8 @@ def train_config(
     limits = {"max_train_iter": train_iter, "max_env_step": env_step}
     if mode == "serial_offline" and limits.pop("max_env_step") is not None:
         raise ConfigError("--env-step has no effect on training from a data set; use --train-iter")
-    given = {name: limit for name, limit in limits.items() if limit is not None}
-    pipeline_named(mode)(configs, seed=seed, **given, **how)
+    limits_set = {name: limit for name, limit in limits.items() if limit is not None}
+    pipeline_named(mode)(configs, seed=seed, **limits_set, **how)
 
 
 def resume_run(
@@ -331,8 +331,8 @@ def resume_run(
     main, create = run.configs()
     if device is not None:
         main.policy.cuda = cuda_of(device)
-    given = {"max_train_iter": train_iter, "max_env_step": env_step}
-    limits = {**arguments.get("limits", {}), **{name: limit for name, limit in given.items() if limit is not None}}
+    new_limits = {"max_train_iter": train_iter, "max_env_step": env_step}
+    limits = {**arguments.get("limits", {}), **{name: limit for name, limit in new_limits.items() if limit is not None}}
     kind = kind_of_pipeline(main, create)
     if kind == "serial_offline":
         limits.pop("max_env_step", None)

@@ -101,8 +101,8 @@ def tune(
     def run(values: Mapping[str, Any], seed: int, path: str, report: Report | None) -> str:
         named = {name: value for name, value in values.items() if "." not in name}
         config = {**(how.get("config") or {}), **{key: value for key, value in values.items() if "." in key}}
-        given = {**how, **named, "config": config, "seed": seed, "folder": path}
-        return train(policy, env, on_evaluation=report, **given).folder
+        arguments = {**how, **named, "config": config, "seed": seed, "folder": path}
+        return train(policy, env, on_evaluation=report, **arguments).folder
 
     return _search(run, search, trials, seeds, f"tune_{policy}" if folder is None else os.fspath(folder), prune)
 
@@ -290,8 +290,8 @@ def _draw(trials: Sequence[Any], space: Mapping[str, Any], path: str) -> None:
     first.set(xlabel="trial", ylabel="mean return")
     first.legend(frameon=False)
     for axes, (name, spec) in zip(others, space.items(), strict=True):
-        there = [(trial.params[name], trial.value) for trial in done if name in trial.params]
-        axes.plot([str(x) if isinstance(spec, list) else x for x, _ in there], [y for _, y in there], "o")
+        results = [(trial.params[name], trial.value) for trial in done if name in trial.params]
+        axes.plot([str(x) if isinstance(spec, list) else x for x, _ in results], [y for _, y in results], "o")
         axes.set(xlabel=name, xscale="log" if "log" in spec else "linear")
     with atomic_write(path, "wb") as f:
         figure.savefig(f, format="png", dpi=120)

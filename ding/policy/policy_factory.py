@@ -64,11 +64,11 @@ def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
 
 def _own_space(space: Any, rng: np.random.Generator) -> Any:
     """Return a copy of an action space, or of a list of them, that nobody else seeds: envs of a class may share one."""
-    own = copy.deepcopy([*map(gymnasium_space, space)] if isinstance(space, list) else gymnasium_space(space))
-    for member in own if isinstance(own, list) else [own]:
+    space_copy = copy.deepcopy([*map(gymnasium_space, space)] if isinstance(space, list) else gymnasium_space(space))
+    for member in space_copy if isinstance(space_copy, list) else [space_copy]:
         if hasattr(member, "seed"):
             member.seed(int(rng.integers(2**31)))
-    return own
+    return space_copy
 
 
 def _random_output(space: Any, obs: Any, rng: np.random.Generator) -> dict[str, Any]:
