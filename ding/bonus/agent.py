@@ -204,9 +204,9 @@ class Agent:
         _refuse(concatenate_all_replay=concatenate_all_replay)
         seeds: list[int] = np.atleast_1d(self.seed if seed is None else seed).tolist()
         folder = os.fspath(replay_save_path or os.path.join(self.exp_name, "videos"))
-        videos = [os.path.join(folder, f"episode_{own}.mp4") if enable_save_replay else None for own in seeds]
+        videos = [os.path.join(folder, f"episode_{one}.mp4") if enable_save_replay else None for one in seeds]
         pair = self._pair(None, debug, evaluator_env_num=1, n_evaluator_episode=1)
-        episodes = [self._evaluate(pair, own, video) for own, video in zip(seeds, videos, strict=True)]
+        episodes = [self._evaluate(pair, one, video) for one, video in zip(seeds, videos, strict=True)]
         return _summary(np.concatenate(episodes))
 
     def batch_evaluate(
@@ -265,15 +265,17 @@ class Agent:
             )
         main = self._sections(EasyDict(copy.deepcopy(self._examples[str(env_id)] if cfg is None else cfg)))
         main.pop("seed", None)  # the argument counts
-        own = main.setdefault("env", EasyDict())
-        ids = {_SUCCESSORS.get(name, name) for name in (env_id, own.get("env_id")) if name is not None}
+        env_section = main.setdefault("env", EasyDict())
+        ids = {_SUCCESSORS.get(name, name) for name in (env_id, env_section.get("env_id")) if name is not None}
         if len(ids) > 1:
-            raise ConfigError(f"env_id = {env_id!r}, but cfg.env.env_id = {own.env_id!r}: leave one of them out")
+            raise ConfigError(
+                f"env_id = {env_id!r}, but cfg.env.env_id = {env_section.env_id!r}: leave one of them out"
+            )
         if ids:
-            own.env_id = ids.pop()
-        own.setdefault("collector_env_num", _ENV_NUM)
-        own.setdefault("evaluator_env_num", _ENV_NUM)
-        own.setdefault("n_evaluator_episode", own.evaluator_env_num)
+            env_section.env_id = ids.pop()
+        env_section.setdefault("collector_env_num", _ENV_NUM)
+        env_section.setdefault("evaluator_env_num", _ENV_NUM)
+        env_section.setdefault("n_evaluator_episode", env_section.evaluator_env_num)
         return main
 
     @staticmethod

@@ -267,11 +267,11 @@ class _Compiler:
         user, her = self.user, self.user.pop("her", False)
         if not isinstance(her, bool | Mapping):
             raise ConfigError(f"her = {her!r} is not allowed; it must be True, False or a dict such as {{'k': 4}}")
-        own, entry = value_at(user, _BUFFER) or {}, self.create.get("replay_buffer") or {}
-        if her is False and "her" not in (own.get("type"), entry.get("type")):
+        main_section, create_entry = value_at(user, _BUFFER) or {}, self.create.get("replay_buffer") or {}
+        if her is False and "her" not in (main_section.get("type"), create_entry.get("type")):
             return False
-        self.create.replay_buffer = EasyDict(entry if entry.get("type") == "her" else {}, type="her")
-        put(user, _BUFFER, EasyDict({**own, **(her if isinstance(her, Mapping) else {})}))
+        self.create.replay_buffer = EasyDict(create_entry if create_entry.get("type") == "her" else {}, type="her")
+        put(user, _BUFFER, EasyDict({**main_section, **(her if isinstance(her, Mapping) else {})}))
         user.policy.other.replay_buffer.pop("type", None)
         put(user, "policy.collect.traj_len_inf", True)
         return True
@@ -306,8 +306,8 @@ class _Compiler:
         """Complete the section of a worker by its entry in the create config, and by the defaults of its class."""
         *above, key = path.split(".")
         section = functools.reduce(operator.getitem, above, self.tree)
-        own = {**(section.get(key) or {}), **copy.deepcopy(dict(self.create.get(entry) or {}))}
-        section[key] = EasyDict(deep_merge_dicts(_defaults_of(cls), own))
+        user_section = {**(section.get(key) or {}), **copy.deepcopy(dict(self.create.get(entry) or {}))}
+        section[key] = EasyDict(deep_merge_dicts(_defaults_of(cls), user_section))
         self.known.add_class(path, cls)
 
     def add_buffers(self, given: Any, has_buffer: bool) -> None:
@@ -323,9 +323,9 @@ class _Compiler:
         if not has_buffer:
             self.known.add_class(_BUFFER, None)
             return
-        own = value_at(self.user, _BUFFER) or {}  # its types only, as it is merged later
+        main_section = value_at(self.user, _BUFFER) or {}  # its types only, as it is merged later
         if not section.get(_FLAG, False):
-            if own.get(_FLAG, False):
+            if main_section.get(_FLAG, False):
                 raise ConfigError(
                     f"{_BUFFER}.{_FLAG} = True is not allowed: this policy uses one buffer; leave the key out"
                 )
@@ -339,7 +339,7 @@ class _Compiler:
         shared = {key: value for key, value in section.items() if not isinstance(value, Mapping) and key != _FLAG}
         for name, named in section.items():
             if isinstance(named, Mapping):
-                types = {**shared, **named, **(own.get(name) or {})}
+                types = {**shared, **named, **(main_section.get(name) or {})}
                 cls = given.get(name) if isinstance(given, Mapping) else given
                 cls = cls or resolve_class("replay_buffer", types, f"{_BUFFER}.{name}")
                 self.known.add_class(f"{_BUFFER}.{name}", cls)
@@ -565,16 +565,16 @@ def place_parallel(
         system[name] = EasyDict({**create[name], **system.get(name, {})})
     if platform == "ray":
         system.transport = "ray"
-    sent = with_arguments(main, partial(saved_form, is_json=True))  # as workers get it in messages
-    sent.env, sent.policy = map(EasyDict, map(saved_form, (sent.env, sent.policy)))
-    whole = {"main": sent, "system": system, "seed": seed}
+    main_form = with_arguments(main, partial(saved_form, is_json=True))  # as workers get it in messages
+    main_form.env, main_form.policy = map(EasyDict, map(saved_form, (main_form.env, main_form.policy)))
+    compiled = {"main": main_form, "system": system, "seed": seed}
     coordinator_port, learner_port, collector_port = ports
     if platform == "k8s":
-        result = parallel_transform_k8s(whole, coordinator_port, learner_port, collector_port)
+        result = parallel_transform_k8s(compiled, coordinator_port, learner_port, collector_port)
     else:
         coordinator_host, learner_host, collector_host = hosts
         result = parallel_transform(
-            whole, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
+            compiled, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
         )
     result.main.policy.other.commander.transport = result.system.coordinator.transport
     if save_path is not None and get_rank() == 0:

@@ -490,10 +490,10 @@ class KnownKeys:
 def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]) -> list[UnknownKey]:
     """Return the keys of one section, without its subsections, that are not `known`."""
     known = (*known, *EVERYWHERE)
-    nears = {name: nearest(str(name), known) for name in section if name not in known}
+    suggestions = {name: nearest(str(name), known) for name in section if name not in known}
     return [
-        UnknownKey(f"{shown}.{name}", section[name], f"did you mean {shown}.{near}?" if near else "")
-        for name, near in nears.items()
+        UnknownKey(f"{shown}.{name}", section[name], f"did you mean {shown}.{suggestion}?" if suggestion else "")
+        for name, suggestion in suggestions.items()
     ]
 
 

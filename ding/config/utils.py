@@ -67,35 +67,35 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     Raises:
         ConfigError: a value is missing or not allowed.
     """
-    main, given = cfg["main"], cfg["system"]
-    check_values(given, "system_config", SYSTEM_SETTINGS.rules(), required=_REQUIRED)
-    paths = {key: given[key] for key in _REQUIRED}
+    main, user_system = cfg["main"], cfg["system"]
+    check_values(user_system, "system_config", SYSTEM_SETTINGS.rules(), required=_REQUIRED)
+    paths = {key: user_system[key] for key in _REQUIRED}
     auto = {"host": _AUTO, "port": _AUTO}
-    transport = choose_transport(given).name
-    coordinator = {**Coordinator.default_config(), **auto, "path_data": given["path_data"]}
-    coordinator.update(copy.deepcopy(given.get("coordinator", {})), transport=transport)
+    transport = choose_transport(user_system).name
+    coordinator = {**Coordinator.default_config(), **auto, "path_data": user_system["path_data"]}
+    coordinator.update(copy.deepcopy(user_system.get("coordinator", {})), transport=transport)
     system = EasyDict(coordinator=coordinator)
-    if "ray" in given or transport == "ray":
-        system.ray = system.coordinator.ray = EasyDict(ray_section(given.get("ray", {})))
-    if "start_method" in given:
-        system.start_method = given["start_method"]
+    if "ray" in user_system or transport == "ray":
+        system.ray = system.coordinator.ray = EasyDict(ray_section(user_system.get("ray", {})))
+    if "start_method" in user_system:
+        system.start_method = user_system["start_method"]
     modules = sorted(set(named_imports(main)))
-    gpu_num = given.get("learner_gpu_num", 1)
+    gpu_num = user_system.get("learner_gpu_num", 1)
     gpus = {"multi_gpu": gpu_num > 1, "gpu_num": gpu_num, "aggregator": False}
     for kind, count in (("learner", _worker_count(main, "learner")), ("collector", _worker_count(main, "collector"))):
-        own = {
+        comm_section = {
             **auto,
-            **copy.deepcopy(given.get(f"comm_{kind}", {"type": DEFAULT_TRANSPORT})),
+            **copy.deepcopy(user_system.get(f"comm_{kind}", {"type": DEFAULT_TRANSPORT})),
             **paths,
             **(gpus if kind == "learner" else {}),
-            "trust_pickle": given.get("trust_pickle", False),
+            "trust_pickle": user_system.get("trust_pickle", False),
             "task_import_names": modules,
             **({"exp_name": main["exp_name"]} if "exp_name" in main else {}),
         }
-        if own.get("type") == DEFAULT_TRANSPORT:  # the config may set only `transport`
-            own["type"] = transport
+        if comm_section.get("type") == DEFAULT_TRANSPORT:  # the config may set only `transport`
+            comm_section["type"] = transport
         for index in range(count):
-            system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**own, "seed": cfg.get("seed", 0) + index}))
+            system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**comm_section, "seed": cfg.get("seed", 0) + index}))
     return system
 
 
@@ -145,12 +145,12 @@ def set_host_port(
             section.host = own_host if section.host == _AUTO else section.host
             section.port = own_port if section.port == _AUTO else section.port
             sections.append(section)
-    taken = {section.port for section in sections}
+    used_ports = {section.port for section in sections}
     for section in sections:
         while section.port is None:
             port = find_free_port(ANY_HOST)
-            section.port = None if port in taken else port
-            taken.add(port)
+            section.port = None if port in used_ports else port
+            used_ports.add(port)
     return cfg
 
 

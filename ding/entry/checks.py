@@ -82,8 +82,8 @@ def cuda_of(device: Any) -> bool | str:
         return count > 0
     found = ["cuda", *(f"cuda:{number}" for number in range(count))] if count else []
     if name not in ("cpu", *found):
-        there = f"there are {', '.join(found)}" if found else f"torch {torch.__version__} finds no GPU (such as cuda:1)"
-        raise ConfigError(f"device = {name!r} is not available; it must be 'cpu', 'auto' or a GPU, and {there}")
+        gpus = f"there are {', '.join(found)}" if found else f"torch {torch.__version__} finds no GPU (such as cuda:1)"
+        raise ConfigError(f"device = {name!r} is not available; it must be 'cpu', 'auto' or a GPU, and {gpus}")
     return name == "cuda" or (name != "cpu" and name)
 
 
@@ -283,18 +283,18 @@ def complete_model(
         return
     policy_cls = resolve_class("policy", create["policy"])
     parameters = model_parameters(policy_cls, cfg)
-    told = [key for key in missing if key in parameters]
+    inferred = [key for key in missing if key in parameters]
     lacks_branches = _BRANCHES in parameters and not is_given(f"model.{_BRANCHES}")
     lacks_kind = _KIND in policy_cls.default_config() and "action_shape" in missing and not is_given(_KIND)
-    if not (told or lacks_branches or lacks_kind):
+    if not (inferred or lacks_branches or lacks_kind):
         return
     env, found = make_env(), dict[str, Any]()
-    for key in told:
+    for key in inferred:
         is_required = parameters[key].default is inspect.Parameter.empty
         with contextlib.nullcontext() if is_required else contextlib.suppress(ConfigError):
             found[key] = model_shape(key, getattr(env, _SHAPES[key]))
     is_scaled = _SCALE in parameters and not is_given(f"model.{_SCALE}")
-    if is_scaled and "obs_shape" in told and _shows_bytes(env.observation_space):
+    if is_scaled and "obs_shape" in inferred and _shows_bytes(env.observation_space):
         found[_SCALE] = 255.0
     if lacks_branches:
         found[_BRANCHES], bins = branches_of(env.action_space)

@@ -242,8 +242,8 @@ def _train_policy(
     from ding.entry.training import train
     from ding.utils.config_helper import ConfigError
 
-    config, given = _values_of(settings)
-    named = given.pop("exp_name", None)
+    config, named_settings = _values_of(settings)
+    named = named_settings.pop("exp_name", None)
     options = {name: value for name, value in options.items() if name != "strict_config"}
     mode, recipe, normalize = (options.pop(name) for name in ("mode", "recipe", "normalize"))
     if mode not in (None, "parallel"):
@@ -260,7 +260,7 @@ def _train_policy(
         "recipe": recipe != "none" if recipe in (None, "none") else recipe,
         "config": config,
     }
-    train(**(arguments | options | given))
+    train(**(arguments | options | named_settings))
 
 
 def _values_of(settings: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:

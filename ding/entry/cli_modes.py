@@ -247,9 +247,9 @@ def train_seeds(
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                own = [f"--seed={seed}", *_flags({"exp_name": folders[seed]})]
+                seed_options = [f"--seed={seed}", *_flags({"exp_name": folders[seed]})]
                 # In a session of its own, so that Ctrl-C reaches this process alone, which tells it once.
-                command = [*_COMMAND, "train", *words, *own]
+                command = [*_COMMAND, "train", *words, *seed_options]
                 running.start(seed, command, functools.partial(_show, seed), start_new_session=True)
             seed, status = running.wait()
             if status:

@@ -137,8 +137,8 @@ def _curve(label: str, folders: list[RunFolder], axis: Axis, metric: str | None)
             points = [(record, np.mean(record["returns"])) for record in folder.evaluations() if record["returns"]]
         else:
             points = folder.metric(metric)
-        there = [(record[axis], value) for record, value in points if record.get(axis) is not None]
-        x, y = (np.array(column, np.float64) for column in (zip(*there, strict=True) if there else ((), ())))
+        records = [(record[axis], value) for record, value in points if record.get(axis) is not None]
+        x, y = (np.array(column, np.float64) for column in (zip(*records, strict=True) if records else ((), ())))
         runs.append((x, y))
     return summarize(label, [run for run in runs if len(run[0])])
 
@@ -149,14 +149,14 @@ def summarize(label: str, runs: Sequence[tuple[Any, Any]]) -> Curve:
     After its end, a run keeps its last value: the best runs end first, when they are solved.
     """
     arrays = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in runs]
-    own = tuple((x[order], y[order]) for x, y in arrays for order in [np.argsort(x, kind="stable")])
-    points = np.unique(np.concatenate([x for x, _ in own]))
-    best = float(interquartile_mean(np.stack([np.interp(points, x, y) for x, y in own])).max())
+    sorted_arrays = tuple((x[order], y[order]) for x, y in arrays for order in [np.argsort(x, kind="stable")])
+    points = np.unique(np.concatenate([x for x, _ in sorted_arrays]))
+    best = float(interquartile_mean(np.stack([np.interp(points, x, y) for x, y in sorted_arrays])).max())
     if len(points) > _GRID:
         points = np.linspace(points[0], points[-1], _GRID)
-    values = np.stack([np.interp(points, x, y) for x, y in own])
+    values = np.stack([np.interp(points, x, y) for x, y in sorted_arrays])
     low, high = bootstrap_interval(values)
-    return Curve(label, own, points, interquartile_mean(values), low, high, best)
+    return Curve(label, sorted_arrays, points, interquartile_mean(values), low, high, best)
 
 
 def draw(

@@ -41,7 +41,7 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
     is_parallel = "system_config" in read_config_directly(str(path))
     make: Any = Experiment.parallel if is_parallel else Experiment.from_config
     experiment: Experiment = make(str(path), completes=False)
-    given, types = plain_tree(experiment.main), dict[str, Any]()
+    user_main, types = plain_tree(experiment.main), dict[str, Any]()
     for name, section in CREATE_SECTIONS.items():
         if isinstance(experiment.create.get(name), Mapping):
             types.update(plain_tree(experiment.create[name], f"{section}."))
@@ -52,17 +52,17 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
             owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
             defaults.append((owner.__name__, plain_tree(cls.default_config(), f"{section}.")))
     leaves = plain_tree(experiment.cfg).items()
-    return {key: (value, _origin(key, value, given, types, defaults)) for key, value in leaves}
+    return {key: (value, _origin(key, value, user_main, types, defaults)) for key, value in leaves}
 
 
 def _origin(
     key: str,
     value: Any,
-    given: Mapping[str, Any],
+    user_main: Mapping[str, Any],
     types: Mapping[str, Any],
     defaults: list[tuple[str, Mapping[str, Any]]],
 ) -> str:
-    for source, leaves in ((MAIN, given), (CREATE, types), *defaults):
+    for source, leaves in ((MAIN, user_main), (CREATE, types), *defaults):
         if key in leaves and _equal(leaves[key], value):
             return source
     return COMPILED

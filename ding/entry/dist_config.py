@@ -86,11 +86,11 @@ def give_ports(system: EasyDict, coordinator_port: int | None, learner_port: Sev
         return port
 
     coordinator = system.coordinator
-    own = coordinator_port or coordinator.port
-    coordinator.port = take("coordinator", coordinator.host, own or COORDINATOR_PORT, not own)
-    for kind, first, given in (("learner", LEARNER_PORT, learner_port), ("collector", COLLECTOR_PORT, collector_port)):
+    fixed_port = coordinator_port or coordinator.port
+    coordinator.port = take("coordinator", coordinator.host, fixed_port or COORDINATOR_PORT, not fixed_port)
+    for kind, first, asked in (("learner", LEARNER_PORT, learner_port), ("collector", COLLECTOR_PORT, collector_port)):
         names, coordinator[kind] = workers_of(system, kind), EasyDict()
-        is_first, ports = given is None or isinstance(given, int), each_of(f"{kind}_port", given, int, len(names))
+        is_first, ports = asked is None or isinstance(asked, int), each_of(f"{kind}_port", asked, int, len(names))
         for index, name in enumerate(names):
             section = system[name]
             section.port = take(name, section.host, (ports[index] or first) if is_first else ports[index], is_first)
@@ -178,7 +178,7 @@ class Presence:
         >>> presence = Presence()
         >>> presence.came()
         >>> presence.left()
-        >>> presence.wait_until_gone(wait_s=60, lost_s=0)
+        >>> presence.wait_until_lost(wait_s=60, lost_s=0)
         True
     """
 
@@ -204,7 +204,7 @@ class Presence:
             self._is_over = True
             self._changed.notify_all()
 
-    def wait_until_gone(self, wait_s: float, lost_s: float) -> bool:
+    def wait_until_lost(self, wait_s: float, lost_s: float) -> bool:
         """Wait until the coordinator is lost for `lost_s`, or `end`; return False if none comes within `wait_s`."""
         begin = monotonic()
         with self._changed:
@@ -270,7 +270,7 @@ class DistWorker(AbstractContextManager["DistWorker"]):
             TimeoutError: no coordinator has connected.
         """
         wait_s, lost_s = self._dist["coordinator_wait_s"], self._dist["coordinator_lost_s"]
-        if not self._presence.wait_until_gone(wait_s, lost_s):
+        if not self._presence.wait_until_lost(wait_s, lost_s):
             raise TimeoutError(f"no coordinator has connected to {self.name} at port {self.port} within {wait_s:g} s")
 
     def close(self) -> None:

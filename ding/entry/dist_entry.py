@@ -80,8 +80,8 @@ def dist_add_replicas(
     needs = {"cpus": cpus, "gpus": gpus, "memory": memory}
     for name in ("cpus", "gpus"):
         _at_least(name, needs[name], 0)
-    own = {"replicas": replicas, **{name: need for name, need in needs.items() if need}}
-    return _ask("POST", "replicas", {f"{replicas_type}s": own}, kubeconfig, coordinator_name, namespace)
+    request = {"replicas": replicas, **{name: need for name, need in needs.items() if need}}
+    return _ask("POST", "replicas", {f"{replicas_type}s": request}, kubeconfig, coordinator_name, namespace)
 
 
 def dist_delete_replicas(
@@ -90,8 +90,8 @@ def dist_delete_replicas(
     """Have the operator end workers of a job; see `dist_add_replicas`."""
     _check(replicas_type, coordinator_name, namespace)
     _at_least("replicas", replicas, 1)
-    own = {f"{replicas_type}s": {"replicas": replicas}}
-    return _ask("DELETE", "replicas", own, kubeconfig, coordinator_name, namespace)
+    request = {f"{replicas_type}s": {"replicas": replicas}}
+    return _ask("DELETE", "replicas", request, kubeconfig, coordinator_name, namespace)
 
 
 def dist_restart_replicas(
@@ -189,8 +189,8 @@ def spawn_ranks(options: Sequence[str], command: Sequence[str] = (sys.executable
         for local_rank in range(count):
             rank = first + local_rank
             places = {"RANK": rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": world_size}
-            own = {**environment, **{name: str(value) for name, value in places.items()}}
-            ranks.start(rank, [*command, *options], env=own)
+            rank_environment = {**environment, **{name: str(value) for name, value in places.items()}}
+            ranks.start(rank, [*command, *options], env=rank_environment)
         while ranks:
             rank, status = ranks.wait()
             if status:
@@ -410,8 +410,10 @@ def dist_launch_learner_aggregator(
     set_pkg_seed(seed or 0, use_cuda=False)
     port = partial(port_from, aggregator_port, "AGGREGATOR_PORT")
     if filename is None:
-        host, own = aggregator_host or ANY_HOST, port(AGGREGATOR_PORT)
-        section = EasyDict(slave={"host": host, "port": own}, master={"host": host, "port": own + 1}, learner={})
+        host, own_port = aggregator_host or ANY_HOST, port(AGGREGATOR_PORT)
+        section = EasyDict(
+            slave={"host": host, "port": own_port}, master={"host": host, "port": own_port + 1}, learner={}
+        )
         return DistWorker(name or "learner_aggregator", LearnerAggregator, section, check_dist({}))
     cfg = read_dist_config(filename)
     name, section = section_of(cfg, "learner_aggregator", name)

@@ -138,7 +138,9 @@ class Experiment:
         return self._manager(stack, setting[0], setting[2])
 
     def _manager(self, stack: ExitStack, env_fn: Any, env_cfgs: Sequence[Any]) -> Any:
-        return closing(stack, create_env_manager(self.cfg.env.manager, [partial(env_fn, cfg=own) for own in env_cfgs]))
+        return closing(
+            stack, create_env_manager(self.cfg.env.manager, [partial(env_fn, cfg=env_cfg) for env_cfg in env_cfgs])
+        )
 
     # ---- training
 
@@ -401,8 +403,8 @@ class Experiment:
         env = self.build_env(stack, cfg.seed)
         policy, statistics = self.policy("collect", state_dict)
         defaults = kind.default_config()
-        own = {key: value for key, value in cfg.policy.collect.collector.items() if key in defaults}
-        section = EasyDict({**defaults, **own})
+        collector_settings = {key: value for key, value in cfg.policy.collect.collector.items() if key in defaults}
+        section = EasyDict({**defaults, **collector_settings})
         collector = closing(stack, kind(section, env, policy.collect_mode, exp_name=cfg.exp_name))
         self.check_fits_env(policy, env)
         if statistics:

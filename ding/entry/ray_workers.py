@@ -179,8 +179,8 @@ class ActorBackend(Backend):
             for rank in range(worker.ranks)
             if rank not in worker.places
         }
-        whole: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        resources = {key: amount for key, amount in whole.items() if ":" not in key}
+        cluster: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        resources = {key: amount for key, amount in cluster.items() if ":" not in key}
         return TimeoutError(
             f"{', '.join(late)} could not be started within {self.start_s:g} s: wanted are {late}, "
             f"the cluster has {resources}; see system_config.ray.learner and .collector"

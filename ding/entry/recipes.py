@@ -47,12 +47,12 @@ class Recipe:
     @classmethod
     def read(cls, path: Path) -> Recipe:
         """Read a recipe from its file."""
-        given = Config.file_to_dict(str(path)).cfg_dict
-        pair = EasyDict(given["main_config"]), EasyDict(given["create_config"])
+        names = Config.file_to_dict(str(path)).cfg_dict
+        pair = EasyDict(names["main_config"]), EasyDict(names["create_config"])
         summary = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
         measured = json.loads(MEASURED.read_text(encoding="utf-8")).get(path.stem, {})
         return cls(
-            path.stem, path, summary, pair[1].policy.type, tuple(given["envs"]), given["env_steps"], measured, pair
+            path.stem, path, summary, pair[1].policy.type, tuple(names["envs"]), names["env_steps"], measured, pair
         )
 
     @property

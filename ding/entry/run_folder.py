@@ -53,9 +53,9 @@ class RunFolder:
                 f"the folder {self.path!r} {what}: {CONFIG} is missing; give the folder that a training has written, "
                 "its exp_name"
             )
-        whole = read_config_directly(os.path.abspath(config))["exp_config"]  # a folder `~` is no home
-        self.is_parallel = "system" in whole
-        self.compiled = EasyDict(whole["main"] if self.is_parallel else whole)
+        compiled = read_config_directly(os.path.abspath(config))["exp_config"]  # a folder `~` is no home
+        self.is_parallel = "system" in compiled
+        self.compiled = EasyDict(compiled["main"] if self.is_parallel else compiled)
 
     @property
     def seed(self) -> int | None:
@@ -125,19 +125,19 @@ class RunFolder:
         Raises:
             FileNotFoundError: there is no such checkpoint.
         """
-        there = self.checkpoints()
+        checkpoints = self.checkpoints()
         if name is not None:
             for candidate in (name, f"{name}.pth.tar", f"ckpt_{name}.pth.tar", f"iteration_{name}.pth.tar"):
-                if candidate in there:
-                    return there[candidate]
+                if candidate in checkpoints:
+                    return checkpoints[candidate]
             if os.path.isfile(name):
                 return name
-        elif there:
-            return there.get(BEST) or list(there.values())[-1]
+        elif checkpoints:
+            return checkpoints.get(BEST) or list(checkpoints.values())[-1]
         wanted = "" if name is None else f" {name!r}"
         raise FileNotFoundError(
             f"there is no checkpoint{wanted} in {os.path.join(self.path, 'ckpt')!r}; "
-            f"there are: {', '.join(there) or 'none'}"
+            f"there are: {', '.join(checkpoints) or 'none'}"
         )
 
 

@@ -183,7 +183,7 @@ class RunStates:
         signal_name = self.interruption.signal_name
         if signal_name is not None:
             self.save(run, signal_name)
-            self.interruption.leave_if_asked()
+            self.interruption.leave_if_interrupted()
         elif self._is_due(run.learner.train_iter):
             self.save(run, "interval")
 
@@ -262,13 +262,13 @@ class RunStates:
         state = self._start.take_state()
         if state is None:
             return
-        own, saved = _parts(run), state["parts"]
-        more, less = sorted(saved.keys() - own.keys()), sorted(run.further_parts.keys() - saved.keys())
+        parts, saved = _parts(run), state["parts"]
+        more, less = sorted(saved.keys() - parts.keys()), sorted(run.further_parts.keys() - saved.keys())
         if more or less:
             how = f"has {', '.join(more)}, which this run does not have" if more else f"lacks {', '.join(less)}"
             raise StateError(f"the state in {self._folder.path} {how}; call the pipeline that saved it")
         self._note_inexact(state["inexact"])
-        self._note_inexact(restore_states(own, saved))
+        self._note_inexact(restore_states(parts, saved))
         for name, value in state["counters"].items():
             setattr(run, name, value)
         run.stop = run.stop and state["stop_value"] == self._cfg.env.get("stop_value")
@@ -319,8 +319,8 @@ def restore_states(parts: Mapping[str, Any], states: Mapping[str, Any]) -> list[
     names: dict[str, list[str]] = {}
     for name, part in parts.items():
         if name in states:
-            told = part.load_state_dict(states[name])
-            for reason in told if isinstance(told, list) else ():  # user code may return anything
+            reasons = part.load_state_dict(states[name])
+            for reason in reasons if isinstance(reasons, list) else ():  # user code may return anything
                 cause = _OF_ENVS.sub("", reason)
                 if name not in names.setdefault(cause, []):
                     names[cause].append(name)

@@ -18,7 +18,7 @@ from ding.entry.experiment import run_pipeline
 from ding.entry.serial_run import CollectRounds
 from ding.policy.base_policy import Policy
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import listed, whole_of
+from ding.utils.data.samples import concatenate_items, listed
 from ding.utils.pytorch_ddp_dist_helper import get_world_size, on_all_ranks, smallest_over_ranks
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer
@@ -131,15 +131,15 @@ class ReplayRounds(CollectRounds):
                 self.run.progress.say(f"Collecting until the replay buffer can give a batch of {self._batch_size}.")
             self.run.is_starved, self._left = True, 0
             return None
-        return parts[0] if len(parts) == 1 else listed(whole_of(parts))
+        return parts[0] if len(parts) == 1 else listed(concatenate_items(parts))
 
     def after_train(self, learner: BaseLearner) -> None:
         if self._has_priority:
             info, start = learner.priority_info, 0
             for buffer, size in self._shares:
                 end = start + size
-                own = info if len(self._shares) == 1 else {key: values[start:end] for key, values in info.items()}
-                buffer.update(own)
+                part = info if len(self._shares) == 1 else {key: values[start:end] for key, values in info.items()}
+                buffer.update(part)
                 start = end
 
 

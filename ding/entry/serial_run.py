@@ -171,12 +171,12 @@ class SerialRun:
                 `MAX_IDLE_ROUNDS` consecutive rounds without training.
         """
         buffer, train_iter = self.buffer, self.learner.train_iter
-        taken = buffer.push(data, cur_collector_envstep=self.collector.envstep)
-        has_taken = buffer.count() > 0 if taken is None else taken > 0  # users' buffers may return None
-        self.idle_rounds = 0 if has_taken or train_iter != self.last_push_iter else self.idle_rounds + 1
+        accepted = buffer.push(data, cur_collector_envstep=self.collector.envstep)
+        has_accepted = buffer.count() > 0 if accepted is None else accepted > 0  # users' buffers may return None
+        self.idle_rounds = 0 if has_accepted or train_iter != self.last_push_iter else self.idle_rounds + 1
         self.last_push_iter = train_iter
         items = data if isinstance(data, list) else [data]
-        are_foreign = not has_taken and bool(items) and not any(isinstance(item, Mapping) for item in items)
+        are_foreign = not has_accepted and bool(items) and not any(isinstance(item, Mapping) for item in items)
         if are_foreign or self.idle_rounds >= MAX_IDLE_ROUNDS:
             kinds = ", ".join(sorted({type(item).__name__ for item in items}))
             raise RuntimeError(

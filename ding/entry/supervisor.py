@@ -136,11 +136,11 @@ class Supervisor:
     """
 
     def __init__(self, system: EasyDict, kinds: Mapping[str, str], backend: Backend) -> None:
-        own = {**Coordinator.config, **system.coordinator}
+        settings = {**Coordinator.config, **system.coordinator}
         self.restarts: Counter[str] = Counter()
         self._system, self._backend = system, backend
-        self._window_s: float = own["restart_window_s"]
-        self._workers = {name: _Worker(kind, deque(maxlen=own["max_restarts"])) for name, kind in kinds.items()}
+        self._window_s: float = settings["restart_window_s"]
+        self._workers = {name: _Worker(kind, deque(maxlen=settings["max_restarts"])) for name, kind in kinds.items()}
         self._run: Coordinator
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False

@@ -140,8 +140,8 @@ class TrainedPolicy(AbstractContextManager["TrainedPolicy"]):
             return actor.act(Batch(env_ids, self.normalization.scaled(obs.node)), how)[1]
         except (RuntimeError, KeyError, TypeError, ValueError) as e:  # of a network that is given other observations
             wanted = self.policy.cfg.model.get("obs_shape")
-            given = map_leaves(np.shape, rows[0])
-            raise ValueError(f"the policy takes observations of the shape {wanted}, not {given}: {e}") from e
+            shapes = map_leaves(np.shape, rows[0])
+            raise ValueError(f"the policy takes observations of the shape {wanted}, not {shapes}: {e}") from e
 
     def reset(self) -> None:
         """Start new episodes: reset the hidden states of a recurrent policy."""

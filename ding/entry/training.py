@@ -143,8 +143,8 @@ def train(
             "or --stop-value"
         )
     section = env_section_of(env)
-    taken = _recipe(policy, section, recipe)
-    draft = Draft.of_policy(policy, section, num_envs) if taken is None else Draft.of_recipe(taken, section, num_envs)
+    chosen = _recipe(policy, section, recipe)
+    draft = Draft.of_policy(policy, section, num_envs) if chosen is None else Draft.of_recipe(chosen, section, num_envs)
     main, create = pair = draft.main, draft.create
     if parallel:
         main.policy.collect.get("collector", {}).pop("fixed_rollout", None)  # serial collectors alone have it
@@ -169,8 +169,8 @@ def train(
     if parallel and on_evaluation is not None:
         raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
     experiment = None if parallel else _experiment(pair, network, seed)
-    if taken is not None:
-        say(f"Recipe: {taken.name} ({taken.summary.rstrip('.')}); recipe=False or --recipe none leaves it out.")
+    if chosen is not None:
+        say(f"Recipe: {chosen.name} ({chosen.summary.rstrip('.')}); recipe=False or --recipe none leaves it out.")
     if experiment is None:
         main.exp_name = _run_parallel(pair, parallel, seed, max_train_iter, max_env_step, resume)
     else:
@@ -179,7 +179,7 @@ def train(
             rounds, max_train_iter, max_env_step, resume, on_evaluation=on_evaluation, evaluates_end=True
         )
         main.exp_name, main.policy = run.cfg.exp_name, experiment.main.policy
-    return Training(pair, seed, None if taken is None else taken.name, network)
+    return Training(pair, seed, None if chosen is None else chosen.name, network)
 
 
 class Training:

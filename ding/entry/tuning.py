@@ -101,8 +101,8 @@ def tune(
     def run(values: Mapping[str, Any], seed: int, path: str, report: Report | None) -> str:
         named = {name: value for name, value in values.items() if "." not in name}
         config = {**(how.get("config") or {}), **{key: value for key, value in values.items() if "." in key}}
-        given = {**how, **named, "config": config, "seed": seed, "folder": path}
-        return train(policy, env, on_evaluation=report, **given).folder
+        arguments = {**how, **named, "config": config, "seed": seed, "folder": path}
+        return train(policy, env, on_evaluation=report, **arguments).folder
 
     return _search(run, search, trials, seeds, f"tune_{policy}" if folder is None else os.fspath(folder), prune)
 

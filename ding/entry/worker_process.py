@@ -171,10 +171,10 @@ class WorkerProcess:
     @deferred_signals()  # until `_finish` would end the process
     def _start(self, method: str) -> None:
         context: Any = multiprocessing.get_context(method)
-        reports, theirs = context.Pipe(duplex=False)
-        with theirs, contextlib.ExitStack() as on_error:
+        reports, child_end = context.Pipe(duplex=False)
+        with child_end, contextlib.ExitStack() as on_error:
             on_error.callback(reports.close)
-            args = self._plan, theirs, self.start_event, self.close_event, os.getpid(), self._life
+            args = self._plan, child_end, self.start_event, self.close_event, os.getpid(), self._life
             process = context.Process(target=_work, args=args, name=self.name)
             with warnings.catch_warnings():  # `reset_inherited` undoes what could harm a forked process
                 warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
@@ -227,11 +227,11 @@ class WorkerProcess:
         has_ended = self._end.wait(0)
         with contextlib.suppress(EOFError):
             while self._reports.poll():
-                told = json.loads(self._reports.recv_bytes())
-                if "port" in told:
-                    self.pid, self.port = self._process.pid, told["port"]
-                    return Started(self.name, told["port"])
-                self._failure = told["failure"]
+                report = json.loads(self._reports.recv_bytes())
+                if "port" in report:
+                    self.pid, self.port = self._process.pid, report["port"]
+                    return Started(self.name, report["port"])
+                self._failure = report["failure"]
         if not has_ended:
             return None
         _signal_group(self._process.pid, signal.SIGKILL)
@@ -290,10 +290,10 @@ def default_start_method() -> str:
 
     A process cannot use CUDA if it was forked from one that has asked CUDA anything, if only whether there is a GPU.
     """
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() and not _has_asked_cuda() else "spawn"
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() and not _has_used_cuda() else "spawn"
 
 
-def _has_asked_cuda() -> bool:
+def _has_used_cuda() -> bool:
     """Return whether CUDA's driver runs in this process, which holds a device open then that nothing else opens."""
     import torch
 

@@ -332,8 +332,8 @@ class BaseLeague(Configurable, ABC):
                     f"the state has the active players {', '.join(states)}, the league {', '.join(active)}; create the "
                     "league with the config of the state"
                 )
-            for player_id, own in active.items():
-                self._restore(own, states[player_id])
+            for player_id, active_player in active.items():
+                self._restore(active_player, states[player_id])
             known = {player.player_id: player for player in self.historical_players}
             for state in state_dict["historical_players"]:
                 player = known.get(state["player_id"])

@@ -162,7 +162,7 @@ class StochasticPolicy(BatchPolicy):
         """Whether actions are discrete; None for hybrid actions."""
         return self._kind.is_discrete
 
-    def _told_to_models(self) -> Mapping[str, Any]:
+    def _model_arguments(self) -> Mapping[str, Any]:
         return {"action_space": value_at(self._cfg, "action_space", "discrete")}
 
     def _set_up_model(self, model: nn.Module, learns: bool) -> None:

@@ -161,8 +161,10 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
     def _merged_config(cls) -> dict[str, Any]:
         # The config of our settings is complete; a class may instead have a `config` of its own keys only.
         policies = [base for base in reversed(cls.__mro__) if issubclass(base, Policy) and "config" in vars(base)]
-        own = [base for base in policies if is_of_package(base) and "settings" in vars(base)]
-        completed = {base for base in own for other in own if other is not base and issubclass(other, base)}
+        package_bases = [base for base in policies if is_of_package(base) and "settings" in vars(base)]
+        completed = {
+            base for base in package_bases for other in package_bases if other is not base and issubclass(other, base)
+        }
         configs = [base.config for base in policies if base not in completed]
         return copy.deepcopy(reduce(deep_merge_dicts, configs, {}))
 
@@ -258,13 +260,13 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
             if "type" not in cfg.model:
                 cfg.model.type, cfg.model.import_names = self.default_model()
             constructor = constructor_of(cfg.model)
-            for key, value in self._told_to_models().items():
+            for key, value in self._model_arguments().items():
                 if key in parameters_of(constructor):
-                    given = cfg.model.setdefault(key, value)
-                    if given != value and is_of_package(constructor):
+                    own_value = cfg.model.setdefault(key, value)
+                    if own_value != value and is_of_package(constructor):
                         raise ConfigError(
-                            f"policy.{key} = {cfg[key]!r} contradicts policy.model.{key} = {given!r}; set the latter "
-                            f"to {value!r}, or omit it"
+                            f"policy.{key} = {cfg[key]!r} contradicts policy.model.{key} = {own_value!r}; set the "
+                            f"latter to {value!r}, or omit it"
                         )
             defaults = self._merged_config().get("model", {})
             return create_model(cfg.model, optional=[key for key in defaults if cfg.model.get(key) == defaults[key]])
@@ -272,7 +274,7 @@ class Policy(PolicySteps, SavedAttributes, Configurable, ABC):
             raise RuntimeError(f"invalid model: {type(model)}; it must be an nn.Module or None")
         return model
 
-    def _told_to_models(self) -> Mapping[str, Any]:
+    def _model_arguments(self) -> Mapping[str, Any]:
         """Return the arguments that follow from the policy's config, for models that know them."""
         return {}
 

@@ -140,10 +140,10 @@ class BehaviourCloningPolicy(BatchPolicy):
         logits, actions = ([logit], [action.view(-1)]) if isinstance(logit, Tensor) else (logit, head_actions(action))
         smoothing = 0.1 if self._cfg.learn.ce_label_smooth else 0.0
         heads = list(zip(logits, actions, strict=True))
-        losses = [F.cross_entropy(head, taken.long(), label_smoothing=smoothing) for head, taken in heads]
+        losses = [F.cross_entropy(head, target.long(), label_smoothing=smoothing) for head, target in heads]
         if not self._cfg.learn.show_accuracy:
             return torch.stack(losses).mean(), 0.0
-        hits = torch.cat([head.argmax(-1) == taken for head, taken in heads])
+        hits = torch.cat([head.argmax(-1) == target for head, target in heads])
         return torch.stack(losses).mean(), hits.float().mean().item()
 
     def _learn_parts(self) -> dict[str, Any]:

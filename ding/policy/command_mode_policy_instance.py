@@ -156,9 +156,9 @@ def add_command_modes() -> list[str]:
 
     Each class is an attribute of this module, by which pickles find it.
     """
-    own = {name: policy for name, policy in POLICY_REGISTRY.items() if is_of_package(policy)}
-    for name in own:
-        if not name.endswith(_COMMAND) and f"{name}{_COMMAND}" not in own:
+    package_policies = {name: policy for name, policy in POLICY_REGISTRY.items() if is_of_package(policy)}
+    for name in package_policies:
+        if not name.endswith(_COMMAND) and f"{name}{_COMMAND}" not in package_policies:
             POLICY_REGISTRY.register(f"{name}{_COMMAND}", derive_command_policy(f"{name}{_COMMAND}"))
     commanded = [policy for name, policy in POLICY_REGISTRY.items() if name.endswith(_COMMAND)]
     classes = {policy.__name__: policy for policy in commanded if is_of_package(policy)}

@@ -88,7 +88,7 @@ class DDPGPolicy(QActorCriticPolicy):
         """Whether actions are discrete: False, or None for hybrid actions."""
         return None if self._is_hybrid else False
 
-    def _told_to_models(self) -> Mapping[str, Any]:
+    def _model_arguments(self) -> Mapping[str, Any]:
         return {"action_space": _MODEL_SPACES[self._cfg.action_space]}
 
     def _monitor_vars_learn(self) -> list[str]:

@@ -205,7 +205,9 @@ class IQNPolicy(DQNPolicy):
         q, quantiles = output["q"], output["quantiles"]
         if isinstance(q, Tensor):
             return {**output, "q": q.transpose(0, 1), "quantiles": quantiles.view(q.shape[:2]).T}
-        fractions = [own.view(head.shape[:2]).T for head, own in zip(q, quantiles, strict=True)]
+        fractions = [
+            fractions_of_head.view(head.shape[:2]).T for head, fractions_of_head in zip(q, quantiles, strict=True)
+        ]
         return {**output, "q": [head.transpose(0, 1) for head in q], "quantiles": fractions}
 
 

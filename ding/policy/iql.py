@@ -92,11 +92,11 @@ class IQLPolicy(QActorCriticPolicy):
 
     def _critic_terms(self, batch: dict[str, Any]) -> CriticTerms:
         """Return the terms of critics and values, and keep the advantages for the actor."""
-        taken = {"obs": batch["obs"], "action": batch["action"]}
+        inputs = {"obs": batch["obs"], "action": batch["action"]}
         with torch.no_grad():
-            target_q = smaller(q_values(self._target_model.forward(taken, mode="compute_critic")))
+            target_q = smaller(q_values(self._target_model.forward(inputs, mode="compute_critic")))
             next_value = self._model(batch["next_obs"], mode="compute_value")["v_value"]
-        output = self._model(taken, mode="compute_critic")
+        output = self._model(inputs, mode="compute_critic")
         q, value = q_values(output), output["v_value"]
         losses, error = self._critic_loss(q, next_value, batch)
         losses["value_loss"] = expectile_loss(target_q - value, self._cfg.learn.tau)

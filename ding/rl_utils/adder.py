@@ -114,8 +114,8 @@ def _kept(data: Any, is_kept: BoolArray, lengths: IntArray) -> Any:
     rows, table = np.flatnonzero(is_kept), table_of(data)
     if table is None:
         return items_at(data, rows)
-    of_kept = None if table.lengths is None else lengths
-    return like(data, Table(table.take(rows).columns, chained=table.is_chained, size=len(rows), lengths=of_kept))
+    kept_lengths = None if table.lengths is None else lengths
+    return like(data, Table(table.take(rows).columns, chained=table.is_chained, size=len(rows), lengths=kept_lengths))
 
 
 def _with_advantages(data: Any, value: Tensor, last_value: Any, gamma: float, gae_lambda: float, cuda: bool) -> Any:
@@ -266,8 +266,8 @@ def _windows(lengths: IntArray, unroll_len: int, last_fn_type: str) -> tuple[Int
         The rows of the steps of M windows, [M, unroll_len]; a mask of the null steps, [M, unroll_len]; and the number
         of windows of each fragment, [P].
     """
-    whole, left_over = np.divmod(lengths, unroll_len)
-    counts = whole if last_fn_type == "drop" else whole + (left_over > 0)
+    full, remainder = np.divmod(lengths, unroll_len)
+    counts = full if last_fn_type == "drop" else full + (remainder > 0)
     fragment = np.repeat(np.arange(len(lengths)), counts)  # [M]
     start = (np.arange(len(fragment)) - (counts.cumsum() - counts)[fragment]) * unroll_len  # within the fragment
     if last_fn_type == "last":
@@ -306,16 +306,18 @@ def _gathered(
     is_again = np.ones(len(rows), np.bool_)
     is_again[np.unique(rows, return_index=True)[1]] = False
 
-    def gather(key: str, column: Column, given: Column | None = None) -> Column:
-        if given is not None and not column.matches(given):
-            column, given = column.as_objects(), given.as_objects()
+    def gather(key: str, column: Column, null_column: Column | None = None) -> Column:
+        if null_column is not None and not column.matches(null_column):
+            column, null_column = column.as_objects(), null_column.as_objects()
         values = column.take(rows).values()
         if column.kind is Kind.OBJECT:
             values = [copy.deepcopy(value) if again else value for value, again in zip(values, is_again, strict=True)]
             for row in np.flatnonzero(is_null).tolist():
-                values[row] = _null_object(key, values[row]) if given is None else copy.deepcopy(given.data[0])
-        elif given is not None:
-            values[is_null] = given.data[0]
+                values[row] = (
+                    _null_object(key, values[row]) if null_column is None else copy.deepcopy(null_column.data[0])
+                )
+        elif null_column is not None:
+            values[is_null] = null_column.data[0]
         elif key in _NULL_VALUES:
             values[is_null] = _NULL_VALUES[key]
         return Column(column.kind, values, None, column.steps)
@@ -324,10 +326,10 @@ def _gathered(
         return {key: map_node(partial(gather, key), node) for key, node in columns.items()}
     gathered = {}
     for key, node in columns.items():
-        given = pack([null[key]])
-        if not is_same_structure(node, given):
-            node, given = Column(Kind.OBJECT, node_items(node)), Column(Kind.OBJECT, [null[key]])
-        gathered[key] = map_node(partial(gather, key), node, given)
+        null_node = pack([null[key]])
+        if not is_same_structure(node, null_node):
+            node, null_node = Column(Kind.OBJECT, node_items(node)), Column(Kind.OBJECT, [null[key]])
+        gathered[key] = map_node(partial(gather, key), node, null_node)
     return gathered
 
 

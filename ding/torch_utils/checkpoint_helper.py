@@ -38,17 +38,17 @@ def _raise_signal_received(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 class Interruption:
-    """Flag that tells a training of a signal, for which it looks between two rounds.
+    """Flag of a received signal, which a training checks between two rounds.
 
-    With an `Interruption`, the first signal in `guard_training` only sets `signal_name`; `leave_if_asked` then leaves
-    the block. A second signal leaves it at once.
+    With an `Interruption`, the first signal in `guard_training` only sets `signal_name`; `leave_if_interrupted` then
+    leaves the block. A second signal leaves it at once.
 
     Attributes:
         signal_name: the name of the received signal, None before.
 
     Example:
         >>> interruption = Interruption()
-        >>> interruption.leave_if_asked()
+        >>> interruption.leave_if_interrupted()
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Interruption:
         self.signal_name = signal.Signals(signum).name
         # No logging here: the block may hold the lock of a log handler.
 
-    def leave_if_asked(self) -> None:
+    def leave_if_interrupted(self) -> None:
         """Leave the guarded block if a signal was received."""
         if self.signal_name is not None:
             raise _SignalReceived(self.signal_name)
@@ -314,14 +314,16 @@ class CheckpointHelper:
         self._logger.info("%sloaded checkpoint %s", logger_prefix, load_path)
 
     def _load_matching(self, model: nn.Module, state: _StateDict, mask: Sequence[str], logger_prefix: str) -> None:
-        own = model.state_dict()
+        current = model.state_dict()
         state = {name: value for name, value in state.items() if not name.startswith(tuple(mask))}
-        matching = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
+        matching = {
+            name: value for name, value in state.items() if name in current and current[name].shape == value.shape
+        }
         model.load_state_dict(matching, strict=False)
-        for name in own.keys() - matching.keys():
+        for name in current.keys() - matching.keys():
             reason = f"the shape is {tuple(state[name].shape)}" if name in state else "it is missing"
             self._logger.warning("%sparameter %s is not loaded: %s in the file", logger_prefix, name, reason)
-        for name in state.keys() - own.keys():
+        for name in state.keys() - current.keys():
             self._logger.warning("%sparameter %s in the file is not in the model", logger_prefix, name)
 
 

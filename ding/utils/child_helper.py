@@ -206,9 +206,9 @@ class ProcessEnd:
     """
 
     def __init__(self, process: Any) -> None:
-        own = descriptor_of(process.pid)
-        self.descriptor: int = process.sentinel if own is None else own
-        self._is_own = own is not None
+        descriptor = descriptor_of(process.pid)
+        self.descriptor: int = process.sentinel if descriptor is None else descriptor
+        self._is_own = descriptor is not None
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait at most `timeout_s` seconds for the end of the process; return False on timeout."""

@@ -197,11 +197,11 @@ class Configurable:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own = cls.__dict__.get("settings")
-        if own is None and len(cls.__bases__) > 1:
+        own_settings = cls.__dict__.get("settings")
+        if own_settings is None and len(cls.__bases__) > 1:
             tables = [settings_of(base) for base in cls.__bases__ if issubclass(base, Configurable)]
             cls.settings = reduce(lambda base, table: Settings(table, base), reversed(tables))
-        elif isinstance(own, Settings) and "config" not in cls.__dict__:
+        elif isinstance(own_settings, Settings) and "config" not in cls.__dict__:
             cls.config = cls.settings.config()
 
     @classmethod
@@ -225,16 +225,16 @@ def settings_of(cls: Any) -> Settings:
     A class from outside may define `config`, `default_config` or `config_keys` instead; its settings then lack rules.
     """
     bases = getattr(cls, "__mro__", (cls,))
-    own = getattr(cls, "settings", None)
-    if isinstance(own, Settings) and is_of_package(cls) and _is_in_tables(cls):
-        return own
+    settings = getattr(cls, "settings", None)
+    if isinstance(settings, Settings) and is_of_package(cls) and _is_in_tables(cls):
+        return settings
     tables = (vars(base).get("settings") for base in bases if hasattr(base, "__dict__"))
     table: dict[str, Setting] = dict(next((table for table in tables if isinstance(table, Settings)), {}))
     for base in reversed(bases):
-        own = getattr(base, "__dict__", {})
-        if isinstance(own.get("config"), Mapping) and not isinstance(own.get("settings"), Settings):
-            _add_paths(table, own["config"])
-        for key in own.get("config_keys") or ():
+        settings = getattr(base, "__dict__", {})
+        if isinstance(settings.get("config"), Mapping) and not isinstance(settings.get("settings"), Settings):
+            _add_paths(table, settings["config"])
+        for key in settings.get("config_keys") or ():
             table.setdefault(key, Setting())
     if hasattr(cls, "default_config") and not is_of_package(cls):
         _add_paths(table, cls.default_config())

@@ -247,8 +247,8 @@ class MetricWriter(DistributedWriter):
     def _record(self, worker: str, axes: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         if not self._sinks:
             return
-        given = {name: step for name, step in axes.items() if step is not None}
-        record = MetricRecord(worker, self._numbers(worker, given), self._numbers(worker, values))
+        known_axes = {name: step for name, step in axes.items() if step is not None}
+        record = MetricRecord(worker, self._numbers(worker, known_axes), self._numbers(worker, values))
         with self._lock:
             self._waiting.append(record)
             if len(self._waiting) >= _BATCH or time.monotonic() >= self._due_s:

@@ -58,16 +58,16 @@ def load_parts(
         >>> load_parts(parts, parts_state(parts))
     """
     check_keys(parts, state, optional)
-    given = {key: part for key, part in parts.items() if key in state}
+    saved_parts = {key: part for key, part in parts.items() if key in state}
     fitted: dict[str, Any] = {}
-    for key, part in given.items():
+    for key, part in saved_parts.items():
         if isinstance(part, torch.optim.Optimizer):
             fitted[key] = fit_optimizer_state(part, state[key], names, key)
         elif isinstance(part, Tensor) and not _is_like(state[key], part):
             raise ValueError(
                 f"{key} does not fit: it is {_describe(state[key])}, and must be a tensor {_describe(part)}"
             )
-    for key, part in given.items():
+    for key, part in saved_parts.items():
         if isinstance(part, Tensor):
             part.detach().copy_(state[key])
         else:
@@ -154,15 +154,15 @@ def _parse(
     """Return the groups, with renumbered parameters, and the entries of each parameter."""
     if not isinstance(state, Mapping) or not {"state", "param_groups"} <= state.keys():
         raise ValueError(f"{key} is {_describe(state)}; the state of an optimizer has state and param_groups")
-    own, saved = optimizer.param_groups, state["param_groups"]
-    sizes, own_sizes = [len(group["params"]) for group in saved], [len(group["params"]) for group in own]
+    current, saved = optimizer.param_groups, state["param_groups"]
+    sizes, own_sizes = [len(group["params"]) for group in saved], [len(group["params"]) for group in current]
     if sizes != own_sizes:
         raise ValueError(
             f"the state of {key} has groups of {sizes} parameters, but {type(optimizer).__name__} has {own_sizes}: it "
             "was saved with another model or config"
         )
     groups, first = [], 0
-    for own_group, group in zip(own, saved, strict=True):
+    for own_group, group in zip(current, saved, strict=True):
         fixed = {name: own_group[name] for name in _IMPLEMENTATION if name in own_group}
         numbers = list(range(first, first + len(group["params"])))
         groups.append({**own_group, **group, **fixed, "params": numbers})
@@ -188,13 +188,13 @@ def _mismatch(
     return None
 
 
-def _is_like(value: Any, own: Tensor) -> bool:
-    """Return whether a value can be copied into `own` without losing anything but precision."""
+def _is_like(value: Any, parameter: Tensor) -> bool:
+    """Return whether a value can be copied into `parameter` without losing anything but precision."""
     return (
         isinstance(value, Tensor)
-        and value.shape == own.shape
-        and value.is_floating_point() == own.is_floating_point()
-        and value.is_complex() == own.is_complex()
+        and value.shape == parameter.shape
+        and value.is_floating_point() == parameter.is_floating_point()
+        and value.is_complex() == parameter.is_complex()
     )
 
 

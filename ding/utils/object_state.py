@@ -116,8 +116,8 @@ def undeclared(obj: Any, known: Mapping[str, Any] = {}) -> list[str]:
     Args:
         known: the values of the config by dotted key.
     """
-    theirs = [cls for cls in type(obj).__mro__ if not is_of_package(cls) and cls.__module__ not in ("abc", "builtins")]
-    if not theirs or any({"_saved", "state_dict"} & vars(cls).keys() for cls in theirs):
+    foreign = [cls for cls in type(obj).__mro__ if not is_of_package(cls) and cls.__module__ not in ("abc", "builtins")]
+    if not foreign or any({"_saved", "state_dict"} & vars(cls).keys() for cls in foreign):
         return []
     functions = (value for cls in type(obj).__mro__ if is_of_package(cls) for value in vars(cls).values())
     codes = (getattr(getattr(value, "fget", value), "__code__", None) for value in functions)
@@ -130,9 +130,11 @@ def _is_of_config(name: str, value: Any, known: Mapping[str, Any]) -> bool:
     """Return whether a plain value is in a config: a text or a fraction under any key, others, as counts, by name."""
     if type(value) not in _PLAIN:
         return False
-    tells = type(value) is str or (type(value) is float and not value.is_integer() and math.isfinite(value))
-    keys = (key.rpartition(".")[2] for key, given in known.items() if type(given) is type(value) and given == value)
-    return any(tells or key == name for key in keys)
+    is_distinctive = type(value) is str or (type(value) is float and not value.is_integer() and math.isfinite(value))
+    keys = (
+        key.rpartition(".")[2] for key, default in known.items() if type(default) is type(value) and default == value
+    )
+    return any(is_distinctive or key == name for key in keys)
 
 
 def _key(name: str) -> str:
@@ -143,10 +145,10 @@ def _declared(cls: type, attribute: str) -> dict[str, Any]:
     """Return what a class and its bases declare, the bases first; names become the keys of a dict."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        own = vars(base).get(attribute, ())
-        if isinstance(own, str):
-            raise TypeError(f"{base.__name__}.{attribute} = {own!r} is not allowed; it must be a tuple of names")
-        found.update(own if isinstance(own, Mapping) else dict.fromkeys(own))
+        names = vars(base).get(attribute, ())
+        if isinstance(names, str):
+            raise TypeError(f"{base.__name__}.{attribute} = {names!r} is not allowed; it must be a tuple of names")
+        found.update(names if isinstance(names, Mapping) else dict.fromkeys(names))
     return found
 
 
@@ -205,8 +207,8 @@ def _restore_object(current: Any, state: Any, name: str, device: Any, problems: 
     if isinstance(current, GENERATORS):
         set_generator_state(current, state)
     elif hasattr(type(current), "load_state_dict"):
-        told = current.load_state_dict(state)
-        problems += told if isinstance(told, list) else ()
+        reasons = current.load_state_dict(state)
+        problems += reasons if isinstance(reasons, list) else ()
     elif hasattr(type(current), "_saved"):
         problems += load_declared_state(current, state, device)
     else:

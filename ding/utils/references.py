@@ -76,8 +76,8 @@ def saved_form(value: Any, is_json: bool = False) -> Any:
         function, args = _call_for_json(value)
     if function is None or (reference := reference_to(function)) is None:
         return value
-    form = {REFERENCE: reference, "args": saved_form(held_form(list(args)), is_json)}
-    return form | ({"kwargs": saved_form(held_form(kwargs), is_json)} if kwargs else {})
+    form = {REFERENCE: reference, "args": saved_form(config_form(list(args)), is_json)}
+    return form | ({"kwargs": saved_form(config_form(kwargs), is_json)} if kwargs else {})
 
 
 def _call_for_json(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any]]:
@@ -142,21 +142,21 @@ def fits_config(key: Any) -> bool:
     return isinstance(key, str) and key not in ("get", "items")
 
 
-def held_form(value: Any) -> Any:
+def config_form(value: Any) -> Any:
     """Return a copy of a tree of arguments in which an `EasyDict` can hold every dict; `plain` makes these again.
 
     Example:
-        >>> held_form({"moves": {0: "left"}})
+        >>> config_form({"moves": {0: "left"}})
         {'moves': {'__items__': [[0, 'left']]}}
     """
     if isinstance(value, dict):
-        items = {key: item if type(item) in SCALARS else held_form(item) for key, item in items_of(value)}
+        items = {key: item if type(item) in SCALARS else config_form(item) for key, item in items_of(value)}
         return items if all(map(fits_config, items)) else {_ITEMS: [list(item) for item in items.items()]}
-    return type(value)(map(held_form, value)) if type(value) in (list, tuple) else value
+    return type(value)(map(config_form, value)) if type(value) in (list, tuple) else value
 
 
 def plain(value: Any) -> Any:
-    """Return a copy of a tree of arguments with dicts in the place of `EasyDict`s and of what `held_form` has made."""
+    """Return a copy of a tree of arguments with plain dicts for `EasyDict`s and for the results of `config_form`."""
     if isinstance(value, dict) and _ITEMS in value:
         return {key: plain(item) for key, item in value[_ITEMS]}
     if type(value) in (dict, EasyDict):
@@ -168,7 +168,7 @@ def plain(value: Any) -> Any:
 _ARGUMENTS = ("env", "kwargs", "vector_kwargs", "wrappers")
 
 
-def with_arguments(main: Any, form: Callable[[Any], Any] = held_form) -> Any:
+def with_arguments(main: Any, form: Callable[[Any], Any] = config_form) -> Any:
     """Return a main config with the arguments of envs in another form, by default one that an `EasyDict` can hold."""
     section = main.get("env") if isinstance(main, Mapping) else None
     return type(main)({**main, "env": _with_arguments(section, form)}) if isinstance(section, Mapping) else main
@@ -200,7 +200,7 @@ def resolved(value: Any, where: str) -> Any:
         items = {key: item if type(item) in SCALARS else resolved(item, f"{where}.{key}") for key, item in pairs}
         if all(map(operator.is_, items.values(), dict.values(value))):
             return value
-        return EasyDict(held_form(items)) if isinstance(value, EasyDict) else items
+        return EasyDict(config_form(items)) if isinstance(value, EasyDict) else items
     if type(value) in (list, tuple):
         entries = [item if type(item) in SCALARS else resolved(item, where) for item in value]
         return value if all(map(operator.is_, entries, value)) else type(value)(entries)
@@ -312,8 +312,10 @@ def import_folders() -> list[str]:
     named = [os.path.dirname(path) for path in reversed(_files.values()) if path in _named_files]  # the newest first
     folders = map(os.path.abspath, [*sys.path, *named])
     installed, stdlib = ("site-packages", "dist-packages"), os.path.realpath(sysconfig.get_path("stdlib"))
-    own = (folder for folder in folders if os.path.isdir(folder) and os.path.basename(folder) not in installed)
-    return [*dict.fromkeys(folder for folder in own if not os.path.realpath(folder).startswith(stdlib))]
+    project_folders = (
+        folder for folder in folders if os.path.isdir(folder) and os.path.basename(folder) not in installed
+    )
+    return [*dict.fromkeys(folder for folder in project_folders if not os.path.realpath(folder).startswith(stdlib))]
 
 
 def add_to_path(folders: Iterable[str]) -> None:

@@ -54,8 +54,8 @@ class ShmBuffer:
             TypeError: its dtype is of another kind.
         """
         if not isinstance(src_arr, np.ndarray) or src_arr.shape != self.shape:
-            given = getattr(src_arr, "shape", type(src_arr).__name__)
-            raise AssertionError(f"{given} is not allowed; it must be an ndarray of shape {self.shape}")
+            shape = getattr(src_arr, "shape", type(src_arr).__name__)
+            raise AssertionError(f"{shape} is not allowed; it must be an ndarray of shape {self.shape}")
         np.copyto(self.array, src_arr)
 
     def get(self) -> np.ndarray:

@@ -358,10 +358,10 @@ def check_same_config(saved: Mapping[str, str], own: Mapping[str, str], path: st
     keys = [key for key in keys if saved.get(key) != "{}" or not any(name.startswith(f"{key}.") for name in own)]
     if keys:
         pairs = ((key, saved.get(key, "missing"), own.get(key, "missing")) for key in keys[:10])
-        shown_keys = "; ".join(f"{key}: {then} then, {now} now" for key, then, now in pairs)
+        differences = "; ".join(f"{key}: {then} then, {now} now" for key, then, now in pairs)
         more = f"; and {len(keys) - 10} more" if len(keys) > 10 else ""
         raise ConfigError(
-            f"the state in {path} has another config: {shown_keys}{more}; make them equal, or choose another exp_name "
+            f"the state in {path} has another config: {differences}{more}; make them equal, or choose another exp_name "
             "to start afresh. Budgets (stop_value, train_iterations, train_epoch, max_env_step, max_train_iter) may "
             "differ"
         )

@@ -13,7 +13,7 @@ from ding.policy import R2D2Policy
 from ding.rl_utils import value_inv_transform, value_transform
 from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, Table, listed, whole_of
+from ding.utils.data.samples import Samples, Table, concatenate_items, listed
 from ding.worker import create_buffer
 from tests.policy.learning import model_of, parameters_of, set_paths, set_target, target_of
 
@@ -251,7 +251,7 @@ def test_illegal_actions_are_not_bootstrapped_from():
 def test_sequences_come_out_of_a_buffer_as_they_went_in(buffer_type, tmp_path):
     policy = make_policy("learn", "collect", priority_IS_weight=False)
     columns = listed(
-        whole_of(
+        concatenate_items(
             [policy._get_train_sample(make_episode(n, n, last={"done": True}, as_columns=True)) for n in (3, 9, 7)]
         )
     )

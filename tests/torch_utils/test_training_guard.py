@@ -79,10 +79,10 @@ def test_an_interruption_puts_a_signal_off_until_the_block_asks():
     saved, done, before = [], [], handlers()
     interruption = Interruption()
     with pytest.raises(SystemExit) as exit_info, guard_training(saved.append, interruption):
-        interruption.leave_if_asked()
+        interruption.leave_if_interrupted()
         signal.raise_signal(signal.SIGTERM)
         done.append(interruption.signal_name)
-        interruption.leave_if_asked()
+        interruption.leave_if_interrupted()
         done.append("left out")
     assert exit_info.value.code == 130 and done == ["SIGTERM"]
     assert saved == ["ckpt_interrupt.pth.tar"] and handlers() == before

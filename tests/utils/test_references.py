@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import nn
 
 from ding.utils.config_helper import ConfigError
-from ding.utils.references import held_form, plain, reference_to, resolved, saved_form, unpacked
+from ding.utils.references import config_form, plain, reference_to, resolved, saved_form, unpacked
 from ding.utils.state_folder import flat_config
 
 
@@ -61,7 +61,7 @@ def is_same(one, other):
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_a_value_comes_back_from_a_file_and_from_a_message(value):
-    sent = json.dumps(EasyDict(saved_form(held_form({"of": value}), is_json=True)))
+    sent = json.dumps(EasyDict(saved_form(config_form({"of": value}), is_json=True)))
     for form in (json.loads(sent), json.loads(sent, object_hook=unpacked)):
         assert is_same(plain(resolved(EasyDict(form), "env"))["of"], value)
 

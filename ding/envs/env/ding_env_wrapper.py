@@ -156,11 +156,13 @@ class DingEnvWrapper(LazyEnv):
         """Return the given environment, exchanged if it does not render images as `kwargs` want, or a new one."""
         if not self._is_instance:
             return make_env(self._cfg.env_id, self._is_gymnasium, disable_env_checker=True, **kwargs)
-        given = self._instance
-        if given is None or (kwargs and self._spec is not None and getattr(given, "render_mode", None) != "rgb_array"):
+        instance = self._instance
+        if instance is None or (
+            kwargs and self._spec is not None and getattr(instance, "render_mode", None) != "rgb_array"
+        ):
             self._instance = self._remade(**kwargs)
-            if given is not None:
-                given.close()
+            if instance is not None:
+                instance.close()
         return self._instance
 
     def _remade(self, **kwargs: Any) -> Any:

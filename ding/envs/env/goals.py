@@ -50,12 +50,12 @@ class GoalFunctions:
         self._reward = _for_batches(owner.compute_reward, achieved, desired)
         terminates = getattr(owner, "compute_terminated", None)
         self._terminated = None if terminates is None else _for_batches(terminates, achieved, desired)
-        computed, given = float(self.reward(achieved, desired)[0]), float(np.mean(reward))
-        if not np.isclose(computed, given, rtol=1e-4, atol=1e-5):
+        computed, returned = float(self.reward(achieved, desired)[0]), float(np.mean(reward))
+        if not np.isclose(computed, returned, rtol=1e-4, atol=1e-5):
             raise ConfigError(
                 f"her needs the reward of a step to be that of compute_reward with an empty info, but a step of "
-                f"{shown(env)} gave {given:g}, and compute_reward {computed:g}; leave out wrappers that change rewards "
-                "or goals"
+                f"{shown(env)} gave {returned:g}, and compute_reward {computed:g}; leave out wrappers that change "
+                "rewards or goals"
             )
 
     def reward(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:

@@ -84,9 +84,9 @@ def _array_in(space: Any, obs: Any, is_strict: bool) -> np.ndarray | None:
         array = array if array.dtype.kind == "f" and array.dtype != _FLOAT64 else to_float32(array)
     elif array.dtype.kind == "f" or isinstance(obs, (list, tuple)):
         with np.errstate(invalid="ignore"):
-            whole = array.astype(space.dtype)
-        if np.array_equal(whole, array):
-            array = whole
+            converted = array.astype(space.dtype)
+        if np.array_equal(converted, array):
+            array = converted
         elif is_strict:
             return None
         else:

@@ -187,10 +187,10 @@ class LazyEnv(BaseEnv):
         Raises:
             RuntimeError: the environment is not open, or not made for `mode`.
         """
-        made_for = None if self._env is None else self._env.render_mode
-        if made_for != mode:
+        made_with = None if self._env is None else self._env.render_mode
+        if made_with != mode:
             raise RuntimeError(
-                f"{self!r} renders {made_for!r}, not {mode!r}; make it with render_mode={mode!r}, and reset it first"
+                f"{self!r} renders {made_with!r}, not {mode!r}; make it with render_mode={mode!r}, and reset it first"
             )
         return self._env.render()
 

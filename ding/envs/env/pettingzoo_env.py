@@ -72,8 +72,8 @@ class PettingZooEnv(LazyEnv):
         env, env_id, kwargs = (source.get(key) for key in ("env", "env_id", "kwargs"))
         if (env_id is None) == (env is None):
             raise ConfigError(f"env: give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}")
-        made_by = partial(_make_by_module, env_id) if env is None else env
-        self._make_game = factory_of((made_by, kwargs) if kwargs else made_by)
+        factory = partial(_make_by_module, env_id) if env is None else env
+        self._make_game = factory_of((factory, kwargs) if kwargs else factory)
         self._name = env_id or name_of(self._make_game)
         super().__init__(bool(cfg.get("act_scale", False)))
 

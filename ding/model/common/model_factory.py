@@ -57,9 +57,9 @@ def parameters_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Param
     classes = getattr(constructor, "__mro__", (constructor,))
     found: dict[str, inspect.Parameter] = {}
     for cls in classes[: classes.index(nn.Module) if nn.Module in classes else None]:
-        own = inspect.signature(cls).parameters
-        found = {**own, **found}
-        if not _takes_any(own):
+        parameters = inspect.signature(cls).parameters
+        found = {**parameters, **found}
+        if not _takes_any(parameters):
             break
     return found
 

@@ -311,13 +311,13 @@ class QAC(ContinuousQAC):
         actor_head_type: str | None = None,
         **kwargs: Any,
     ) -> None:
-        given = list({name for name in (action_space, actor_head_type) if name is not None})
-        if len(given) != 1:
+        names = list({name for name in (action_space, actor_head_type) if name is not None})
+        if len(names) != 1:
             raise TypeError(
                 f"QAC needs either action_space or actor_head_type, one of {', '.join(ACTION_SPACES)}; got "
                 f"action_space = {action_space!r} and actor_head_type = {actor_head_type!r}"
             )
-        super().__init__(obs_shape, action_shape, given[0], *args, **kwargs)
+        super().__init__(obs_shape, action_shape, names[0], *args, **kwargs)
 
 
 @MODEL_REGISTRY.register("qac_pixel")

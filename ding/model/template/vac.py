@@ -526,12 +526,12 @@ class MAVAC(ActorAndCritic):
     ) -> None:
         super().__init__()
         _check_action_space(action_space, "discrete", "continuous")
-        own: Sequence[nn.Module | None] = (None, None)
+        encoders: Sequence[nn.Module | None] = (None, None)
         if encoder is not None:
             if len(encoder) != 2 or not all(isinstance(part, nn.Module) for part in encoder):
                 raise ValueError("encoder must be None or two nn.Modules, one for the actor and one for the critic")
             # First of all, for the order of the parameters.
-            own = self.actor_encoder, self.critic_encoder = encoder
+            encoders = self.actor_encoder, self.critic_encoder = encoder
         self.agent_num = agent_num
         self.action_space = action_space
         self.agent_obs_shape, self.global_obs_shape = public_shape(agent_obs_shape), public_shape(global_obs_shape)
@@ -555,11 +555,11 @@ class MAVAC(ActorAndCritic):
                 bound_type=bound_type,
             )
         self.actor_encoder, self.actor_head = _encoder_and_head(
-            own[0], agent_obs_shape, actor_head_hidden_size, act, head
+            encoders[0], agent_obs_shape, actor_head_hidden_size, act, head
         )
         value = RegressionHead(critic_size, 1, critic_head_layer_num, activation=act, norm_type=norm_type)
         self.critic_encoder, self.critic_head = _encoder_and_head(
-            own[1], global_obs_shape, critic_head_hidden_size, act, value
+            encoders[1], global_obs_shape, critic_head_hidden_size, act, value
         )
         self.actor = nn.ModuleList([self.actor_encoder, self.actor_head])
         self.critic = nn.ModuleList([self.critic_encoder, self.critic_head])

@@ -551,23 +551,23 @@ class TargetNetworkWrapper(IModelWrapper):
         """Move the own parameters towards those in `online`, and copy its buffers."""
         parameters, buffers = weights_of(self.unwrap())
         moved = set()
-        for name, own in parameters.items():
-            if id(own) in moved:  # under another name
+        for name, target_weight in parameters.items():
+            if id(target_weight) in moved:  # under another name
                 continue
-            moved.add(id(own))
+            moved.add(id(target_weight))
             if name not in online:
                 raise KeyError(
                     f"target update: the online model has no weight {name!r}; what is changed later, such as by "
                     "spectral_norm, must be changed in both models"
                 )
-            goal = online[name]
-            if goal.shape != own.shape:  # which might be broadcast
+            online_weight = online[name]
+            if online_weight.shape != target_weight.shape:  # which might be broadcast
                 raise RuntimeError(
-                    f"target update: the online weight {name!r} of shape {tuple(goal.shape)} does not fit a target "
-                    f"weight of shape {tuple(own.shape)}; build both models in the same way"
+                    f"target update: the online weight {name!r} of shape {tuple(online_weight.shape)} does not fit a "
+                    f"target weight of shape {tuple(target_weight.shape)}; build both models in the same way"
                 )
-            is_alike = goal.dtype is own.dtype and goal.device == own.device
-            own.lerp_(goal if is_alike else goal.to(own), self._theta)
+            is_alike = online_weight.dtype is target_weight.dtype and online_weight.device == target_weight.device
+            target_weight.lerp_(online_weight if is_alike else online_weight.to(target_weight), self._theta)
         for name, buffer in buffers.items():
             if name in online:
                 buffer.copy_(online[name])

@@ -527,13 +527,13 @@ def last_rows(items: Items) -> IntArray:
     return rows
 
 
-def whole_of(parts: Sequence[Items]) -> Items:
+def concatenate_items(parts: Sequence[Items]) -> Items:
     """Concatenate `parts`, into a table if all are in columns and fit together; a single part is returned itself."""
     if len(parts) == 1:
         return parts[0]
     tables = [table for part in parts if (table := table_of(part)) is not None]
-    whole = Table.joined(tables) if parts and len(tables) == len(parts) else None
-    return [item for part in parts for item in rows_of(part)] if whole is None else whole
+    joined = Table.joined(tables) if parts and len(tables) == len(parts) else None
+    return [item for part in parts for item in rows_of(part)] if joined is None else joined
 
 
 def rows_of(items: Items) -> Sequence[Any]:

@@ -33,12 +33,12 @@ from ding.utils.data.samples import (
     Kind,
     Samples,
     Table,
+    concatenate_items,
     map_node,
     node_items,
     pack,
     rows_of,
     table_of,
-    whole_of,
 )
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.collect_limits import warn_short_fragments
@@ -130,7 +130,7 @@ class SampleSender:
         name = f"{self._prefix}_{self._chunks}"
         self._chunks += 1
         common = {**common, "data_id": name, "compressor": self._compressor}
-        whole = whole_of([samples for samples, _ in waiting])
+        whole = concatenate_items([samples for samples, _ in waiting])
         reference = self._send_stepdata(name, encode_chunk(whole, self._compressor))
         if reference:
             common["object_ref"] = reference

@@ -21,13 +21,13 @@ from ding.utils.data.samples import (
     Kind,
     Node,
     columns_of,
+    concatenate_items,
     listed,
     map_node,
     node_items,
     node_rows,
     pack,
     rows_of,
-    whole_of,
 )
 from ding.utils.msgpack_helper import can_pack
 from ding.worker.collector.env_round import Batch, RoundBlock, StackedOutput, Steps, as_tensor, by_env, is_same
@@ -242,7 +242,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
         taken, self.pieces = self.pieces[:limit], [] if limit is None else self.pieces[limit:]
         self.count -= sum(map(len, taken))
         steps, self.steps = self.steps, 0
-        return listed(whole_of([piece for piece in taken if len(piece)])), steps
+        return listed(concatenate_items([piece for piece in taken if len(piece)])), steps
 
     def keep(self, number: int) -> None:
         """Drop the pieces after the first `number`."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ding.utils.compression_helper import get_data_compressor, get_data_decompressor
 from ding.utils.data.plain_columns import from_plain, to_plain
-from ding.utils.data.samples import Items, node_items, part_of, rows_of, table_of, whole_of
+from ding.utils.data.samples import Items, concatenate_items, node_items, part_of, rows_of, table_of
 from ding.utils.msgpack_helper import pack, unpack
 
 # The keys of metadata that name the chunk of a sample, and its place there.
@@ -101,7 +101,7 @@ def from_text(text: Any) -> list[Any]:
 
 def pack_batches(batches: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Return the entries of a message that carry batches; `unpack_batches` decodes them."""
-    return {"batches": to_text(whole_of(batches)), "batch_sizes": [len(batch) for batch in batches]}
+    return {"batches": to_text(concatenate_items(batches)), "batch_sizes": [len(batch) for batch in batches]}
 
 
 def unpack_batches(message: Mapping[str, Any]) -> list[list[Any]]:

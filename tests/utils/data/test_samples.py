@@ -17,11 +17,11 @@ from ding.utils.data.samples import (
     Kind,
     Samples,
     Table,
+    concatenate_items,
     listed,
     part_of,
     rows_of,
     table_of,
-    whole_of,
 )
 from ding.utils.msgpack_helper import pack, unpack
 
@@ -124,12 +124,12 @@ def test_items_are_in_columns_until_somebody_looks():
 
 
 def test_a_whole_is_a_table_if_all_parts_are_in_columns_and_fit():
-    whole = whole_of([table(2), packed(1)])
+    whole = concatenate_items([table(2), packed(1)])
     assert isinstance(whole, Table) and whole.rows() == plain(2) + plain(1)
-    assert whole_of([table(2), plain(1)]) == plain(2) + plain(1)
-    assert whole_of([table(1), Table.of([{"m": 1}])]) == [*plain(1), {"m": 1}]
+    assert concatenate_items([table(2), plain(1)]) == plain(2) + plain(1)
+    assert concatenate_items([table(1), Table.of([{"m": 1}])]) == [*plain(1), {"m": 1}]
     samples = packed()
-    assert whole_of([samples]) is samples and whole_of([]) == []
+    assert concatenate_items([samples]) is samples and concatenate_items([]) == []
 
 
 def test_deep_copies_have_items_and_objects_of_their_own():

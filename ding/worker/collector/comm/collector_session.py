@@ -11,7 +11,7 @@ from typing import Any
 
 from ding.interaction.exception import failure_for
 from ding.utils.data.nested import plain
-from ding.utils.data.samples import Items, rows_of, table_of, whole_of
+from ding.utils.data.samples import Items, concatenate_items, rows_of, table_of
 from ding.worker.transport.chunk import DATA_ID, chunks_of, encode_chunk
 from ding.worker.transport.comm_worker import WorkerQueue, task_fail
 from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
@@ -99,7 +99,7 @@ class CollectorQueue(WorkerQueue):
                 half = (self._capacity + 1) // 2
                 self._wait(lambda: self._is_last or self._count >= half, self._due_s - monotonic())
                 self._due_s = monotonic() + self._interval_s
-            samples, infos = whole_of(list(self._samples)), list(self._infos)
+            samples, infos = concatenate_items(list(self._samples)), list(self._infos)
             self._untaken.difference_update(chunks_of(samples))
             self._is_urgent = False
             self._drop_all()
