@@ -7,7 +7,8 @@ import shlex
 import pytest
 
 from ding.config.utils import set_system_cfg
-from ding.entry.cli import MODULES, _action, cli
+from ding.entry import cli_modes
+from ding.entry.cli import MODULES, cli
 from ding.worker.transport.transport import choose_transport
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -17,17 +18,16 @@ COMMANDS = re.findall(r"(?:^|\s)ding (-m dist.*)", BLOCKS)
 ON_RAY = re.findall(r"(?:^|\s)ding (-m parallel.*)", BLOCKS)
 
 
-def options_of(command, folder):
-    words = [word.replace("/shared/run", str(folder)).replace("/shared", str(folder)) for word in shlex.split(command)]
-    return cli.make_context("ding", words).params
-
-
 @pytest.mark.parametrize("command", COMMANDS + ON_RAY)
 def test_a_command_of_the_page_is_understood(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("cartpole.py", "cartpole.py.pkl"):
         (tmp_path / name).touch()
-    _action(options_of(command, tmp_path))
+    started = []
+    monkeypatch.setattr(cli_modes, "run", lambda action, options: started.append(action))
+    words = shlex.split(command.replace("/shared/run", str(tmp_path)).replace("/shared", str(tmp_path)))
+    cli.main(words, prog_name="ding", standalone_mode=False)
+    assert started == [words[words.index("-M") + 1] if "-M" in words else "parallel"]
 
 
 def test_the_page_shows_every_role():
