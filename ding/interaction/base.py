@@ -1,6 +1,6 @@
 """The replies and pages of servers, and small helpers: tokens, checks, contexts, an event to wait for both ways.
 
-Every reply is one JSON envelope, `{"success", "code", "message", "data"}`; `code` is 0 only on success.
+Every reply is one envelope, `{"success", "code", "message", "data"}`; `code` is 0 only on success.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ class CommonErrorCode(IntEnum):
     COMMON_FAILURE = 1
 
 
-def envelope(success: bool, data: Any = None, message: str | None = None, code: int | None = None) -> str:
-    """Return the envelope as JSON text; `code` is 0 on success and never 0 otherwise."""
+def envelope(success: bool, data: Any = None, message: str | None = None, code: int | None = None) -> dict[str, Any]:
+    """Return the envelope; `code` is 0 on success and never 0 otherwise."""
     number = CommonErrorCode.SUCCESS if success else (code or CommonErrorCode.COMMON_FAILURE)
     text = message or ("Success." if success else "Failed.")
-    return json.dumps({"success": success, "code": int(number), "message": text, "data": data})
+    return {"success": success, "code": int(number), "message": text, "data": data}
 
 
 def flask_response(
     success: bool, data: Any = None, message: str | None = None, code: int | None = None
 ) -> flask.Response:
-    """Return a reply with the envelope and the status 200; for another status, a view returns `(reply, status)`."""
+    """Return a JSON reply with the envelope, with status 200; for another status, a view returns `(reply, status)`."""
     import flask
 
-    return flask.Response(envelope(success, data, message, code), mimetype="application/json")
+    return flask.Response(json.dumps(envelope(success, data, message, code)), mimetype="application/json")
 
 
 def success_response(data: Any = None, message: str | None = None) -> flask.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import queue
@@ -31,7 +32,7 @@ from werkzeug.exceptions import HTTPException
 from ding.interaction.access import RunToken, is_own_name, listed_hosts
 from ding.interaction.base import Page, ResponsibleException, envelope, success_response
 from ding.interaction.exception import SlaveErrorCode
-from ding.interaction.http_client import DEFAULT_BODY_LIMIT
+from ding.interaction.http_client import BINARY, DEFAULT_BODY_LIMIT
 
 # The most connections of clients that have not shown the token; the oldest gives way to a new one.
 _MOST_STRANGERS = 256
@@ -63,7 +64,7 @@ class Reply(NamedTuple):
 
 
 def _refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Reply:
-    body = envelope(False, message=message).encode()
+    body = json.dumps(envelope(False, message=message)).encode()
     return Reply(status, {"Content-Type": "application/json", **(headers or {})}, body)
 
 
@@ -89,7 +90,7 @@ class Gate:
 
     A request must pass these checks, in this order: its `Host` is a name of the server, and it has no `Origin` header,
     which would mean that it comes from a web page (403); it carries the token of the run, or is for a page that needs
-    none (401); its body is JSON (415) and within the limit (413).
+    none (401); its body is msgpack (415) and within the limit (413).
 
     Args:
         host: the host at which the server listens.
@@ -119,9 +120,9 @@ class Gate:
                 text = "The token of the run is missing or wrong (DING_TOKEN or DING_TOKEN_FILE)."
                 return _refusal(401, text, _CHALLENGE)
             return page
-        content_type = headers.get("Content-Type") or "application/json"
-        if content_type.partition(";")[0].strip().lower() != "application/json":
-            return _refusal(415, "The body must be application/json.")
+        content_type = headers.get("Content-Type") or BINARY
+        if content_type.partition(";")[0].strip().lower() != BINARY:
+            return _refusal(415, f"The body must be {BINARY}.")
         length = headers.get("Content-Length", "0")
         if length.isdigit() and int(length) > DEFAULT_BODY_LIMIT:
             return _refusal(413, f"Request Entity Too Large: the limit is {DEFAULT_BODY_LIMIT} bytes.")

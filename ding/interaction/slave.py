@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import queue
 import threading
@@ -14,12 +13,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.access import RunToken, same_secret
-from ding.interaction.base import ResponsibleException, envelope, in_session, number_or
+from ding.interaction.base import ResponsibleException, envelope, in_session, number_or, success_response
 from ding.interaction.exception import ConnectionRefuse as ConnectionRefuse
 from ding.interaction.exception import DisconnectionRefuse as DisconnectionRefuse
 from ding.interaction.exception import SlaveErrorCode, TaskFail, failure_for, failure_of
 from ding.interaction.exception import TaskRefuse as TaskRefuse
 from ding.interaction.http_client import (
+    BINARY,
     DEFAULT_BODY_LIMIT,
     DEFAULT_HEARTBEAT_SPAN,
     DEFAULT_SLAVE_PORT,
@@ -61,7 +61,7 @@ class _Order:
 
     def __init__(self, session: _Session, task_id: str, data: Any) -> None:
         self.session, self.task_id, self.data = session, task_id, data
-        self.reply: str | None = None
+        self.reply: bytes | None = None
 
 
 class _Desk:
@@ -98,7 +98,7 @@ class _Desk:
             self._changed.notify_all()
             return True
 
-    def settle(self, order: _Order, reply: str) -> None:
+    def settle(self, order: _Order, reply: bytes) -> None:
         """Set the reply to a task, unless it has one."""
         with self._changed:
             if order.reply is None:
@@ -110,7 +110,7 @@ class _Desk:
         with self._changed:
             return self._changed.wait_for(predicate, timeout_s)
 
-    def poll(self, order: _Order, timeout_s: float) -> str | None:
+    def poll(self, order: _Order, timeout_s: float) -> bytes | None:
         """Wait for the reply to a task; None after `timeout_s`, at the end of the session, or at the next poll.
 
         So the polls that a master abandons hold one thread at most.
@@ -190,7 +190,9 @@ class Slave(Role):
 
     @abstractmethod
     def _process_task(self, task: Any) -> Any:
-        """Run a task and return its result, a JSON value; a falsy one reaches the master as `{}`.
+        """Run a task and return its result; a falsy one reaches the master as `{}`.
+
+        Both consist of what `ding.utils.msgpack_helper.pack` accepts.
 
         It is called in the task thread. Any exception fails the task: `TaskFail` with its own result, any other with
         its text as `message`, the name of its type as `exception`, and its `traceback`.
@@ -209,8 +211,6 @@ class Slave(Role):
         """Handle the loss of the master, which has sent nothing for too long; the slave can be connected again."""
 
     def __connect(self) -> flask.Response:
-        from flask import Response
-
         token = self.__request_token()
         body = _body("master", "data")
         address = body["master"].get("address") if isinstance(body["master"], dict) else None
@@ -223,7 +223,9 @@ class Slave(Role):
                 self.__desk.change(session=_Session(token, address))
             elif not same_secret(token, session.token):  # otherwise the same request has arrived before
                 raise ResponsibleException(SlaveErrorCode.SLAVE_ALREADY_CONNECTED, "The slave has a master.")
-        return Response(envelope(True), mimetype="application/json", headers={HEARTBEAT_HEADER: f"{self.__span_s:g}"})
+        reply = success_response()
+        reply.headers[HEARTBEAT_HEADER] = f"{self.__span_s:g}"
+        return reply
 
     def __disconnect(self) -> None:
         if self.__last_token is not None and same_secret(self.__request_token(), self.__last_token):
@@ -240,6 +242,8 @@ class Slave(Role):
     def __task(self, task_id: uuid.UUID) -> flask.Response:
         """Accept a task, unless it was accepted before, and answer with its result, or that it still runs."""
         from flask import Response, request
+
+        from ding.utils.msgpack_helper import pack  # here: it imports numpy
 
         session, desk, key = self.__session(), self.__desk, str(task_id)
         with self.__turn:
@@ -258,7 +262,7 @@ class Slave(Role):
         wait_s = request.args.get("wait", 0.0, type=float)
         reply = desk.poll(order, min(self.__span_s, wait_s))
         self.__check_is_current(session)
-        return Response(reply or envelope(True, {"status": "running"}), mimetype="application/json")
+        return Response(reply or pack(envelope(True, {"status": "running"})), mimetype=BINARY)
 
     def __request_token(self) -> str:
         """Return the token of the request, whose channel is checked first."""
@@ -291,7 +295,7 @@ class Slave(Role):
             self.__desk.settle(order, self.__run(order, closing))
             del order  # do not keep it alive while waiting for the next task
 
-    def __run(self, order: _Order, closing: threading.Event) -> str:
+    def __run(self, order: _Order, closing: threading.Event) -> bytes:
         """Run a task and return the reply with its result."""
         if closing.is_set() or self.__desk.session is not order.session:
             return _failed(failure_for("the slave was closed before it ran the task", "SlaveClosed"))
@@ -340,29 +344,33 @@ def _not_the_master() -> ResponsibleException:
 
 
 def _body(*keys: str) -> dict[str, Any]:
-    """Return the JSON object in the body of the request; refuse another body (400), or one without one of `keys`."""
+    """Return the dict in the body of the request; refuse another body (400), or one without one of `keys`."""
     from flask import request
 
+    from ding.utils.msgpack_helper import unpack
+
     try:
-        body: dict[str, Any] = json.loads(request.get_data() or b"{}")
-    except (ValueError, RecursionError):
-        raise ResponsibleException(1, "The body is not JSON, or too deeply nested.") from None
+        body: dict[str, Any] = unpack(request.get_data())
+    except ValueError:
+        raise ResponsibleException(1, "The body is not msgpack, or too deeply nested.") from None
     missing = keys if not isinstance(body, dict) else [key for key in keys if key not in body]
     if missing:
         raise ResponsibleException(1, f"The body has no {missing[0]}.")
     return body
 
 
-def _ended(status: str, result: Any) -> str:
+def _ended(status: str, result: Any) -> bytes:
     """Return the reply for a task that has ended with this result."""
+    from ding.utils.msgpack_helper import pack
+
     try:
-        reply = envelope(True, {"status": status, "result": result})
-    except (TypeError, ValueError, RecursionError) as error:  # errors of the JSON encoder
-        return _failed(failure_for(f"the result has no JSON form: {error}", type(error).__name__))
+        reply = pack(envelope(True, {"status": status, "result": result}))
+    except (TypeError, ValueError) as error:
+        return _failed(failure_for(f"the result cannot be sent: {error}", type(error).__name__))
     if len(reply) > DEFAULT_BODY_LIMIT:
         return _failed(failure_for(f"the result has more than {DEFAULT_BODY_LIMIT} bytes", "ResultTooLarge"))
     return reply
 
 
-def _failed(result: Any) -> str:
+def _failed(result: Any) -> bytes:
     return _ended("failed", result)

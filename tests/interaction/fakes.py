@@ -14,6 +14,8 @@ import uuid
 import pytest
 
 from ding.interaction import Master, Slave, TaskFail
+from ding.interaction.http_client import BINARY
+from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.system_helper import find_free_port
 
 DEADLINE_S = 60  # for what happens at once
@@ -78,15 +80,15 @@ def pair(slave=None, master=None):
         yield master, slave, connection
 
 
-def raw(port, method, path, body="{}", headers=None, host="127.0.0.1"):
-    """`(status, reply)` of a request as it stands; `body` is text, bytes, or an iterable of bytes, sent in chunks."""
+def raw(port, method, path, body=b"\x80", headers=None, host="127.0.0.1"):
+    """`(status, reply)` of a request as it stands; `body` is a dict, bytes, or an iterable of bytes, sent in chunks."""
+    body = pack(body) if isinstance(body, dict) else body
     connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
     try:
-        connection.request(
-            method, path, body=body, headers=headers or {}, encode_chunked=not isinstance(body, (str, bytes))
-        )
+        connection.request(method, path, body=body, headers=headers or {}, encode_chunked=not isinstance(body, bytes))
         response = connection.getresponse()
-        return response.status, json.loads(response.read())
+        decode = unpack if response.headers["Content-Type"] == BINARY else json.loads
+        return response.status, decode(response.read())
     finally:
         connection.close()
 

@@ -61,7 +61,7 @@ def test_a_slave_answers_the_requests_that_it_is_at_when_it_shuts_down():
         headers = {"Channel": "0", "Token": desk(slave).session.token}
         path = f"/tasks/{task_id()}"
         asking = threading.Thread(
-            target=lambda: replies.append(outcome(raw(slave.port, "PUT", path, '{"data": {}}', headers)))
+            target=lambda: replies.append(outcome(raw(slave.port, "PUT", path, {"data": {}}, headers)))
         )
         asking.start()
         assert entered.wait(DEADLINE_S)

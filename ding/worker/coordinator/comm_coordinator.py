@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ding.utils.data.plain_columns import from_plain
 from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.base_parallel_commander import Task
 from ding.worker.coordinator.operator_server import OperatorWorkers
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.learner.checkpoint import NORMALIZATION
-from ding.worker.transport.chunk import chunks_of, from_text, pack_batches
+from ding.worker.transport.chunk import chunks_of, pack_batches
 from ding.worker.transport.transport import (
     COLLECTOR,
     COLLECTOR_CLOSE,
@@ -77,7 +78,7 @@ class TaskRun:
 
         Raises:
             TaskFailed, WorkerLost: see `WorkerClient.run`; all methods may raise them.
-            TypeError: the task contains a value that JSON cannot hold.
+            TypeError: the task contains a value that a message cannot hold.
         """
         own = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
         try:
@@ -124,7 +125,7 @@ class TaskRun:
 
     def _take_collected(self, reply: Mapping[str, Any]) -> bool:
         if "samples" in reply:
-            samples, infos = from_text(reply["samples"]), list(reply.get("infos", ()))
+            samples, infos = from_plain(reply["samples"]), list(reply.get("infos", ()))
         else:  # the metadata of a sample, or an info
             samples, infos = ([dict(reply)], []) if "data_id" in reply else ([], [reply])
         if not (samples or infos):

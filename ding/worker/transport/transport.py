@@ -236,12 +236,12 @@ class TaskStalled(WorkerLost):
     """The error of a worker that answers, but whose task makes no progress."""
 
 
-class Answer(Future[str]):
-    """The future answer of a worker, as JSON; the first outcome counts, from the worker or a caller that gives up."""
+class Answer(Future[Any]):
+    """The future answer of a worker; the first outcome counts, from the worker or a caller that gives up."""
 
-    def succeed(self, text: str) -> None:
+    def succeed(self, result: Any) -> None:
         with contextlib.suppress(InvalidStateError):
-            self.set_result(text)
+            self.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         with contextlib.suppress(InvalidStateError):
@@ -270,9 +270,10 @@ class WorkerClient:
         raise NotImplementedError
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
-        """Run `task` on the worker and return the result.
+        """Run `task` on the worker and return the result; both may have whatever `pack` accepts.
 
         Raises:
+            TypeError: the task has something else.
             TaskFailed: the worker failed the task.
             WorkerLost: the connection was lost, or the result did not arrive in time.
         """

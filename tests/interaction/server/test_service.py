@@ -128,7 +128,7 @@ class Slow(Adder):
 
 def connecting(slave, replies):
     def connect():
-        body = '{"master": {"address": "http://127.0.0.1:9"}, "data": {}}'
+        body = {"master": {"address": "http://127.0.0.1:9"}, "data": {}}
         try:
             replies.append(outcome(raw(slave.port, "POST", "/connect", body, {"Channel": "0", "Token": "T"})))
         except Exception as error:
@@ -221,7 +221,7 @@ def test_requests_beyond_the_threads_wait_for_one(monkeypatch):
 
         def ask():
             head = {"Channel": "0", "Token": connection._session.token}
-            replies.append(outcome(raw(slave.port, "PUT", f"/tasks/{task_id()}", '{"data": {}}', head)))
+            replies.append(outcome(raw(slave.port, "PUT", f"/tasks/{task_id()}", {"data": {}}, head)))
 
         threads = [threading.Thread(target=ask) for _ in range(5)]
         for thread in threads:

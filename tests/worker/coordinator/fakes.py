@@ -15,7 +15,7 @@ from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker import Coordinator
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
 from ding.worker.coordinator.scheduler import TaskState
-from ding.worker.transport.chunk import to_text, unpack_batches
+from ding.worker.transport.chunk import to_content, unpack_batches
 from ding.worker.transport.local_transport import LocalWorkerServer
 
 LOGGER = logging.getLogger("test_coordinator")
@@ -101,7 +101,7 @@ def batched_collector(**answers: Callable[[Row], Any]) -> FakeWorker:
 
 def collected(samples: list[Row] = [], infos: list[Row] = []) -> Row:
     """The reply of a collector."""
-    return {"samples": to_text(samples), "infos": infos, "error": None, "task_id": "its own", "buffer_id": "own"}
+    return {"samples": to_content(samples), "infos": infos, "error": None, "task_id": "its own", "buffer_id": "own"}
 
 
 class AutoLearner:

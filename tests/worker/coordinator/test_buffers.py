@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.plain_columns import from_plain
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.limiter import SampleLimiter
-from ding.worker.transport.chunk import from_text, to_text
+from ding.worker.transport.chunk import to_content
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 
 LOGGER = logging.getLogger("test_buffers")
@@ -92,7 +93,7 @@ def test_a_chunk_stays_while_a_batch_is_on_its_way(make_buffers, kind):
 
 def in_columns(rows):
     """Rows as they come out of a message."""
-    return from_text(to_text(rows))
+    return from_plain(to_content(rows))
 
 
 @pytest.mark.parametrize("kind", ["naive", "advanced"])
@@ -105,7 +106,7 @@ def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked
         assert buffer_set.push("b", rows) == 2 and rows.table is not None
     assert buffer_set.store.names == {"b", "c"}
     batch = buffer_set.sample("t", "b", 3, 5)
-    to_text(batch)
+    to_content(batch)
     assert batch.table is not None
     assert all(row["collect_iter"] == 3 and row["data_id"] in "bc" for row in batch)
     assert kind == "naive" or {row["staleness"] for row in batch} == {2}

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ding.utils.msgpack_helper import pack
 from ding.worker.coordinator.comm_coordinator import TaskRun, Worker
-from ding.worker.transport.chunk import to_text, unpack_batches
+from ding.worker.transport.chunk import to_content, unpack_batches
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import collected, info, rows
 
@@ -139,7 +140,7 @@ def test_a_collector_is_not_waited_for_when_the_run_ends_but_a_learner_is(kind, 
 
 def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
     first = {"data_id": "a", "data_index": 0, "policy_iter": 1}
-    message = to_text([first, {**first, "data_index": 1}])
+    message = to_content([first, {**first, "data_index": 1}])
     side = Side(end_after=1)
     collecting, _ = run_of("collector", side, {"samples": message, "infos": []})
     collecting.run()
@@ -148,7 +149,7 @@ def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
     giving = Side(data)
     learning, link = run_of("learner", giving, demand(1), {"infos": [learn_info(0, True)], "batches_done": 1})
     assert learning.run() is True
-    assert link.sent[-1]["batches"] == message and data.table is not None
+    assert pack(link.sent[-1]["batches"]) == pack(message) and data.table is not None
     assert data == [first, {**first, "data_index": 1}]
 
 

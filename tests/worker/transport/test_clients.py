@@ -84,9 +84,9 @@ class TestClient(ClientContract):
     """Over HTTP, and in this process."""
 
 
-def test_a_task_that_has_no_json_form_is_an_error_of_whoever_gives_it(client, worker):
-    with pytest.raises(TypeError, match="JSON"):
-        run(client, "echo", value={1, 2})
+def test_a_task_that_cannot_be_sent_is_an_error_of_whoever_gives_it(client, worker):
+    with pytest.raises(TypeError, match="cannot be packed"):
+        run(client, "echo", value=object())
     assert worker.tasks == []
     assert run(client, "echo", value=1) == {"got": 1}
 

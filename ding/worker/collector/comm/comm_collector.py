@@ -15,7 +15,7 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.collector_session import CollectorQueue, CollectorSession
-from ding.worker.transport.chunk import to_text
+from ding.worker.transport.chunk import to_content
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.transport import (
     COLLECTOR_CLOSE,
@@ -105,7 +105,7 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         rows, infos = run.session.take(self._cfg.data_wait_s)
         silence_s = run.collector.silence_s
         progress = {**run.collector.progress(), "silence_s": silence_s}
-        return {"samples": to_text(rows), "progress": progress, "silence_s": silence_s, "infos": infos, **run.ids}
+        return {"samples": to_content(rows), "progress": progress, "silence_s": silence_s, "infos": infos, **run.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         report = self.deal_with_collector_close()

@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
+from ding.utils.data.plain_columns import from_plain
 from ding.worker.collector import create_comm_collector
-from ding.worker.transport.chunk import from_text
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.parallel_fakes import (
     DEADLINE_S,
@@ -74,7 +74,7 @@ def test_weights_that_come_late_are_waited_for_and_the_coordinator_not_kept_wait
     _, driver = site.pair(data_wait_s=0.01)
     driver.start(lengths=(1,))
     reply = driver.ask()
-    assert from_text(reply["samples"]) == [] and reply["infos"] == []
+    assert from_plain(reply["samples"]) == [] and reply["infos"] == []
     site.write_weights(4)
     rows, _ = driver.all()
     assert [row["policy_iter"] for row in rows] == [4]
@@ -96,7 +96,7 @@ def test_new_weights_reach_a_collector_that_runs(site):
     gate.open()
     iterations = set()
     while 2 not in iterations:
-        iterations |= {row["policy_iter"] for row in from_text(driver.ask()["samples"])}
+        iterations |= {row["policy_iter"] for row in from_plain(driver.ask()["samples"])}
     assert iterations <= {1, 2}
     model = worker._collector.policy.state_dict()["model"]
     assert model["weight"].tolist() == [2.0, 2.0]
@@ -131,7 +131,7 @@ def test_the_queue_holds_the_collector_back(site):
     sizes, infos = [], []
     while not infos:
         reply = driver.ask()
-        sizes.append(len(from_text(reply["samples"])))
+        sizes.append(len(from_plain(reply["samples"])))
         infos += reply["infos"]
     assert sum(sizes) == infos[0]["cur_sample"] == 100
     assert max(sizes) <= 3

@@ -1,6 +1,6 @@
 """Tasks of two policies that play against each other, over both kinds of transport."""
 
-from ding.worker.transport.chunk import from_text
+from ding.utils.data.plain_columns import from_plain
 from tests.worker.collector.battles import whole
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.marine_fakes import battle_cfg
@@ -65,9 +65,9 @@ def test_new_weights_of_the_one_that_learns_are_taken_up_and_those_of_the_other_
     driver.ask()
     for path in ("left", "right"):
         site.policies.write(path, weights(9))
-    (newest,) = from_text(driver.ask()["samples"])
+    (newest,) = from_plain(driver.ask()["samples"])
     while newest["collect_iter"] != 9:
-        (newest,) = from_text(driver.ask()["samples"])
+        (newest,) = from_plain(driver.ask()["samples"])
     assert newest["policy_iter"] == [9, 3] and newest["player"] == 0
     driver.close()
     assert [policy.collect_mode.log.count("load 9") for policy in POLICIES[-2:]] == [1, 0]

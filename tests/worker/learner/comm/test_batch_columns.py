@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from ding.utils.data import default_collate
+from ding.utils.data.plain_columns import from_plain
 from ding.utils.data.samples import Samples
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
-from ding.worker.transport.chunk import encode_chunk, from_text, pick_sample, to_text
+from ding.worker.transport.chunk import encode_chunk, pick_sample, to_content
 from tests.worker.learner.comm.test_chunk_source import Shelf
 from tests.worker.learner.comm.workers import entry
 
@@ -167,5 +168,5 @@ def test_a_batch_of_cached_chunks_takes_no_call_for_each_sample(shelf, make_load
         put(shelf, f"c{number}", transitions(2, number))
     loader, metadata = make_loader(), [entry(f"c{number}", number % 2) for number in range(64)]
     loaded(loader, metadata)
-    few, many = (from_text(to_text(metadata[:size])) for size in (16, 64))
+    few, many = (from_plain(to_content(metadata[:size])) for size in (16, 64))
     assert calls_of_loading(loader, few) == calls_of_loading(loader, many) < 60
