@@ -480,8 +480,6 @@ class LearnerAggregator:
         self._cfg = own = EasyDict({**self.settings.config(), **cfg})
         check_section(own, type(self))
         transport = get_transport(own.transport)
-        if transport.needs_addresses:
-            check_section(own, type(self), required=("master.port", "slave.port"))
         self._logger: Any = build_logger("./log", "learner_aggregator", need_tb=False)[0]
         self._connector = transport.connector(own.get("master", {}))
         self._server = transport.worker_server(self.serve, own.get("slave", {}), self.deal_with_lost_coordinator)

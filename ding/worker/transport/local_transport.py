@@ -1,4 +1,4 @@
-"""Tasks between roles in one process, for tests and for debugging a run."""
+"""Tasks between roles in one process, for tests and for debugging a run; samples and weights are in folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from ding.interaction.exception import TaskFail, failure_for, failure_of
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.transport import (
     Answer,
     Connector,
@@ -23,6 +23,7 @@ from ding.worker.transport.transport import (
     TaskFailed,
     Transport,
     WorkerClient,
+    WorkerGone,
     WorkerLost,
     result_of,
 )
@@ -135,7 +136,7 @@ class LocalWorkerClient(WorkerClient):
     def connect(self, timeout_s: float) -> None:
         self._server = local_server(self._port)
         if self._server is None:
-            raise WorkerLost(f"there is no worker {self.name} at the local port {self._port}")
+            raise WorkerGone(f"there is no worker {self.name} at the local port {self._port}")
         self._in_use.add(self)
         self._last_seen = monotonic()
 
@@ -172,11 +173,10 @@ class LocalConnector(Connector):
 
 @TRANSPORT_REGISTRY.register("local")
 class LocalTransport(Transport):
-    """The transport with tasks, samples and weights within one process."""
+    """The transport with tasks within one process, and samples and weights in files."""
 
     name = "local"
     launch = Launch.THREAD
-    needs_addresses = workers_return = has_weight_files = False
 
     def connector(self, cfg: Mapping[str, Any]) -> LocalConnector:
         return LocalConnector()
@@ -184,8 +184,8 @@ class LocalTransport(Transport):
     def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalWorkerServer:
         return LocalWorkerServer(serve, cfg.get("port", 0), cfg.get("close_timeout_s", 10.0))
 
-    def sample_store(self, root: str) -> MemorySampleStore:
-        return MemorySampleStore(root)
+    def sample_store(self, root: str) -> FolderSampleStore:
+        return FolderSampleStore(root)
 
-    def policy_store(self, root: str, trust_pickle: bool = False) -> MemoryPolicyStore:
-        return MemoryPolicyStore(root)
+    def policy_store(self, root: str, trust_pickle: bool = False) -> FolderPolicyStore:
+        return FolderPolicyStore(root, trust_pickle)

@@ -1,9 +1,8 @@
-"""Stores of samples and weights, in a folder or in this process, that writers and readers share."""
+"""Stores of samples and weights that writers and readers share, and those in a folder."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
 import os
 import secrets
@@ -267,66 +266,6 @@ def load_weights(file: IO[bytes], path: str, trust_pickle: bool) -> dict[str, An
 
 def _token_of(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_ino, status.st_size
-
-
-# The content of the stores in this process, by kind and root.
-_memory: dict[tuple[str, str], dict[str, Any]] = {}
-
-
-def _memory_of(kind: str, root: str) -> dict[str, Any]:
-    return _memory.setdefault((kind, os.path.normpath(root)), {})
-
-
-def forget_memory_stores(root: str) -> None:
-    """Delete the content of the memory stores of `root`."""
-    for kind in ("samples", "policies"):
-        _memory.pop((kind, os.path.normpath(root)), None)
-
-
-class MemorySampleStore(SampleStore):
-    """The store of samples in this process, shared by all stores with the same `root`."""
-
-    def __init__(self, root: str) -> None:
-        self.root, self.limit_bytes = root, MAX_FILE_BYTES
-        self._blobs: dict[str, bytes] = _memory_of("samples", root)
-
-    def write(self, name: str, data: bytes) -> None:
-        self._blobs[name_under(self.root, name)] = data
-
-    def read(self, name: str) -> bytes:
-        try:
-            return self._blobs[name_under(self.root, name)]
-        except KeyError:
-            raise FileNotFoundError(f"there are no samples {name!r} in the store {self.root!r}") from None
-
-    def delete(self, *names: str) -> None:
-        for name in names:
-            self._blobs.pop(name_under(self.root, name), None)
-
-    def names(self, among: Collection[str] | None = None) -> set[str]:
-        if among is not None:
-            return {name for name in among if name_under(self.root, name) in self._blobs}
-        return set(self._blobs.copy())  # copied in one step: other threads may write meanwhile
-
-
-class MemoryPolicyStore:
-    """The store of weights in this process, shared by all stores with the same `root`; weights may have any size.
-
-    Written weights are copied, so that the writer may continue to train; readers must not change the returned ones.
-    """
-
-    def __init__(self, root: str) -> None:
-        self.root, self.limit_bytes = root, WEIGHTS_BYTES
-        self._versions: dict[str, PolicyVersion] = _memory_of("policies", root)
-
-    def write(self, name: str, state: dict[str, Any]) -> None:
-        self._versions[name_under(self.root, name)] = PolicyVersion(copy.deepcopy(state), new_token())
-
-    def read(self, name: str, known: Any = None) -> PolicyVersion | None:
-        version = self._versions.get(name_under(self.root, name))
-        if version is None:
-            raise FileNotFoundError(f"there are no weights {name!r} in {self.root} yet")
-        return None if version.token == known else version
 
 
 def new_token() -> str:

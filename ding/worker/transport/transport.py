@@ -49,20 +49,22 @@ class Transport(ABC):
     Attributes:
         name: the name under which it is registered.
         launch: where `parallel_pipeline` runs each worker.
-        needs_addresses: whether a coordinator must know the host and port of each worker.
-        workers_return: whether a lost worker may reappear at its old address by itself.
-        has_weight_files: whether weights are stored in files of their names in the folder of the store.
     """
 
     name: str
     launch = Launch.PROCESS
-    needs_addresses = True
-    workers_return = True
-    has_weight_files = True
 
     @abstractmethod
     def connector(self, cfg: Mapping[str, Any]) -> Connector:
-        """Return the coordinator's end; `cfg` holds the `host` and `port` to listen at, if it needs them."""
+        """Return the coordinator's end.
+
+        Args:
+            cfg: `host` and `port` to listen at, and optionally the workers, `learner` and `collector`, each
+                `{name: [name, host, port]}`.
+
+        Raises:
+            ConfigError: a worker cannot be reached at its address.
+        """
 
     @abstractmethod
     def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerServer:
@@ -80,7 +82,7 @@ class Transport(ABC):
 
     @abstractmethod
     def policy_store(self, root: str, trust_pickle: bool = False) -> PolicyStore:
-        """Return the policy store `root`.
+        """Return the policy store `root`, in which the weights of each name are also a file of that name.
 
         Args:
             trust_pickle: whether to read weights with arbitrary objects, which may run code.
@@ -226,6 +228,10 @@ class TaskFailed(RuntimeError):
 
 class WorkerLost(RuntimeError):
     """The error that a worker cannot be reached, or did not answer in time; whether it ran the task is unknown."""
+
+
+class WorkerGone(WorkerLost):
+    """The error that there is no worker at an address, and that none will appear there by itself."""
 
 
 class WorkerReleased(WorkerLost):

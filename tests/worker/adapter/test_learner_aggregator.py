@@ -428,8 +428,6 @@ def test_a_learner_that_joins_again_under_its_name_replaces_the_old_one(stage):
     ("cfg", "match"),
     [
         ({"transport": "pigeons"}, "transport = 'pigeons' is not allowed"),
-        ({"slave": {"port": 1}}, "'master.port' is missing"),
-        ({"master": {"port": 0}}, "'slave.port' is missing"),
         ({"master": {"port": 0}, "slave": {"port": 70000}}, "slave.port = 70000 is not allowed"),
         ({"transport": "local", "learner": []}, r"learner = \[\] is not allowed"),
         ({"transport": "local", "task_timeout": -1}, "task_timeout = -1 is not allowed"),

@@ -12,7 +12,7 @@ from ding.worker import Coordinator
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.coordinator import TaskState, failure_text
 from ding.worker.coordinator.limiter import SampleLimiter
-from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from ding.worker.transport.stores import FolderSampleStore
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
@@ -60,9 +60,8 @@ def make():
 
 @pytest.fixture
 def chunks():
-    store = MemorySampleStore("chunks of a test")
+    store = FolderSampleStore("chunks of a test")
     yield store
-    forget_memory_stores("chunks of a test")
 
 
 def text_log():

@@ -8,7 +8,7 @@ import torch
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.one_vs_one_parallel_commander import OneVsOneCommander
-from ding.worker.transport.stores import FolderPolicyStore, MemoryPolicyStore, forget_memory_stores
+from ding.worker.transport.stores import FolderPolicyStore
 from tests.fakes import FakeWriter
 from tests.worker.coordinator.fakes import finish_info, main_cfg
 
@@ -30,7 +30,6 @@ def make(clock):
     yield make
     for commander in made:
         commander.close()
-    forget_memory_stores("policy")
 
 
 def is_eval(task):
@@ -131,25 +130,6 @@ def test_after_a_snapshot_an_earlier_self_plays_too_without_being_trained(make):
     assert store.read(earlier).state == weights(20)
     train(commander, 21, 22)
     assert store.read(CHECKPOINT).state == weights(22) and store.read(earlier).state == weights(20)
-
-
-def test_weights_in_memory_are_copied_in_memory(make):
-    commander = make(transport="local")
-    store = MemoryPolicyStore("policy")
-    train(commander, 0, 20, store)
-    train(commander, 21, 21, store)
-    assert store.read(f"{HOME}_ckpt_20.pth").state == weights(20) and store.read(CHECKPOINT).state == weights(21)
-    assert os.listdir("policy") == []
-
-
-def test_pretrained_weights_are_put_into_memory(make):
-    torch.save(weights(7), "pretrained.pth")
-    pretrained = {"pretrain_checkpoint_path": {"default": "pretrained.pth"}}
-    league = {"use_pretrain": True, "use_pretrain_init_historical": True, **pretrained}
-    commander = make(transport="local", league=league)
-    store = MemoryPolicyStore("policy")
-    (historical,) = commander._league.historical_players
-    assert store.read(CHECKPOINT).state == store.read(historical.checkpoint_path).state == weights(7)
 
 
 def test_weights_of_an_earlier_run_are_not_taken_for_those_of_this_one(make):

@@ -31,6 +31,7 @@ from ding.worker.transport.transport import (
     TaskFailed,
     Transport,
     WorkerClient,
+    WorkerGone,
     WorkerLost,
     result_of,
 )
@@ -42,7 +43,6 @@ class RayTransport(Transport):
 
     name = "ray"
     launch = Launch.ACTOR
-    needs_addresses = workers_return = has_weight_files = False
 
     def connector(self, cfg: Mapping[str, Any]) -> RayConnector:
         return RayConnector(cfg)
@@ -147,7 +147,7 @@ class RayWorkerClient(WorkerClient):
             self._actor = ray.get_actor(self._actor_name)
             ray.get(self._actor.place.remote(), timeout=max(0.0, timeout_s))
         except (ValueError, RayError) as e:
-            raise WorkerLost(f"there is no actor {self._actor_name}: {e}") from e
+            raise WorkerGone(f"there is no actor {self._actor_name}: {e}") from e
         self._in_use.add(self)
         self._last_seen = monotonic()
         when_done(self._actor.watch.remote(), lambda _: self._lose("its actor has ended"), self._lose)

@@ -9,25 +9,18 @@ from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.stores import (
     FolderPolicyStore,
     FolderSampleStore,
-    MemoryPolicyStore,
-    MemorySampleStore,
-    forget_memory_stores,
 )
 
 INFO = {"collector_done": False, "cur_episode": 1, "cur_sample": 2, "cur_step": 3}
 
 
-@pytest.fixture(params=["folder", "memory"])
-def session(request, own_folder):
+@pytest.fixture
+def session(own_folder):
     root = str(own_folder / "root")
-    if request.param == "folder":
-        stores = FolderSampleStore(root), FolderPolicyStore(root)
-    else:
-        stores = MemorySampleStore(root), MemoryPolicyStore(root)
+    stores = FolderSampleStore(root), FolderPolicyStore(root)
     session = CollectorSession(*stores, CollectorQueue(10), 0)
     session.samples, session.policies = stores
-    yield session
-    forget_memory_stores(root)
+    return session
 
 
 def state(iteration):

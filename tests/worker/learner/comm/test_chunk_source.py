@@ -10,7 +10,7 @@ import pytest
 from ding.worker.learner.comm import chunk_source
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.stores import MemorySampleStore, SampleStore, forget_memory_stores
+from ding.worker.transport.stores import FolderSampleStore, SampleStore
 from tests.worker.learner.comm.workers import entry
 from tests.worker.transport.sites import DEADLINE_S
 
@@ -181,8 +181,7 @@ def test_several_threads_read_the_files_of_a_batch(shelf):
 
 @pytest.fixture
 def store():
-    yield MemorySampleStore("read")
-    forget_memory_stores("read")
+    yield FolderSampleStore("read")
 
 
 def test_samples_are_read_out_of_their_chunks(store):
