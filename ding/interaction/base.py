@@ -5,7 +5,6 @@ Every reply is one envelope, `{"success", "code", "message", "data"}`; `code` is
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import numbers
@@ -14,8 +13,7 @@ import secrets
 import string
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -238,27 +236,6 @@ class ControllableService(ControllableContext):
         """Ask the service to end, and wait until it has ended."""
         self.shutdown()
         self.join()
-
-
-_session_number: ContextVar[int | None] = ContextVar("session_number", default=None)
-
-
-def session_number() -> int | None:
-    """Return the number of the session to which the running task or hook of a slave belongs; None elsewhere.
-
-    The number is unique in this process.
-    """
-    return _session_number.get()
-
-
-@contextlib.contextmanager
-def in_session(number: int) -> Iterator[None]:
-    """Make `session_number` return `number` in this thread within the `with` block."""
-    token = _session_number.set(number)
-    try:
-        yield
-    finally:
-        _session_number.reset(token)
 
 
 class DblEvent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import queue
 import threading
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.access import RunToken, same_secret
-from ding.interaction.base import ResponsibleException, envelope, in_session, number_or, success_response
+from ding.interaction.base import ResponsibleException, envelope, number_or, success_response
 from ding.interaction.exception import ConnectionRefuse as ConnectionRefuse
 from ding.interaction.exception import DisconnectionRefuse as DisconnectionRefuse
 from ding.interaction.exception import SlaveErrorCode, TaskFail, failure_for, failure_of
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __path__: list[str] = []  # the modules below it that DI-engine has are aliases
 # After so many spans without a request of the master, it is lost.
 _MISSED_SPANS = 5
-_numbers = itertools.count(1)
 _log = logging.getLogger("ding.interaction")
 
 
@@ -44,13 +42,11 @@ class _Session:
     """One session with a master, from `/connect` until it ends; a later one is another object.
 
     Attributes:
-        number: see `session_number`.
         task_ids: the ids of the last accepted tasks.
         seen_at: when the master has sent the last request, by `time.monotonic`.
     """
 
     def __init__(self, token: str, address: str) -> None:
-        self.number = next(_numbers)
         self.token, self.address = token, address
         self.task_ids: deque[str] = deque(maxlen=100)
         self.seen_at = time.monotonic()
@@ -234,8 +230,7 @@ class Slave(Role):
         data = _body("data")["data"]
         with self.__turn:
             self.__check_is_current(session)
-            with in_session(session.number):
-                self._before_disconnection(data)
+            self._before_disconnection(data)
             self.__last_token = session.token
             self.__desk.end(session)
 
@@ -300,8 +295,7 @@ class Slave(Role):
         if closing.is_set() or self.__desk.session is not order.session:
             return _failed(failure_for("the slave was closed before it ran the task", "SlaveClosed"))
         try:
-            with in_session(order.session.number):
-                result = self._process_task(order.data)
+            result = self._process_task(order.data)
         except TaskFail as error:
             return _failed(error.result)
         except BaseException as error:  # SystemExit too: nothing that a task raises may end the thread
@@ -327,15 +321,15 @@ class Slave(Role):
             desk.settle(desk.order, _failed(closed))
 
     def __lose(self, session: _Session, error: Exception) -> None:
-        """End a session whose master is lost."""
-        if not self.__desk.end(session):
-            return
-        _log.warning("the slave at port %d has lost its master at %s: %s", self.port, session.address, error)
-        try:
-            with in_session(session.number):
+        """End a session whose master is lost; another master is not connected before the hook has returned."""
+        with self.__turn:
+            if not self.__desk.end(session):
+                return
+            _log.warning("the slave at port %d has lost its master at %s: %s", self.port, session.address, error)
+            try:
                 self._lost_connection(session.address, error)
-        except BaseException:  # it must not end the thread that noticed the loss
-            _log.exception("_lost_connection has failed")
+            except BaseException:  # it must not end the thread that noticed the loss
+                _log.exception("_lost_connection has failed")
 
 
 def _not_the_master() -> ResponsibleException:

@@ -10,7 +10,6 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from easydict import EasyDict
 
-from ding.interaction.base import session_number
 from ding.interaction.exception import TaskFail, failure_for, failure_of
 from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.config_helper import (
@@ -159,9 +158,6 @@ R = TypeVar("R", bound=Run)
 class TaskSlot(Generic[R]):
     """A slot for one run at a time, which starts and ends runs. This class is thread-safe.
 
-    A run belongs to the session (see `session_number`) in which it started. `abandon` in another session, whose end was
-    noticed late, does not end the run.
-
     Args:
         kind: the kind of run, for messages.
         end: ends a run, in bounded time, and returns its report; called once for each run.
@@ -177,8 +173,7 @@ class TaskSlot(Generic[R]):
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._session: int | None = None  # the session of the run
-        self._left: set[int | None] = set()  # the sessions whose coordinator has left
+        self._is_abandoned = False  # whether the coordinator of the run has left
         self._abandoning: threading.Thread | None = None
         self._report: dict[str, Any] = {}
 
@@ -196,14 +191,12 @@ class TaskSlot(Generic[R]):
                 raise RuntimeError("the worker is closed; it takes no more tasks")
             if self.run is not None:
                 raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
-            self._report, self._session = {}, session_number()
-            self._left.discard(None)  # without numbers, another coordinator has come
-            if self._session not in self._left:
-                self.run = run = make()
-                if self._session not in self._left:
-                    return run
+            self._report, self._is_abandoned = {}, False
+            self.run = run = make()
+            if self._is_abandoned:
                 self.end()
-            raise RuntimeError("the coordinator has left before its task has started")
+                raise RuntimeError("the coordinator has left before its task has started")
+            return run
 
     def require(self) -> R:
         """Return the current run.
@@ -225,8 +218,8 @@ class TaskSlot(Generic[R]):
             return dict(self._report)
 
     def abandon(self) -> None:
-        """End the run of this session, whose coordinator has left, in a thread; another coordinator may connect."""
-        self._left.add(session_number())
+        """End the current run, whose coordinator has left, in a thread; another coordinator may connect."""
+        self._is_abandoned = True
         self._abandoning = threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True)
         self._abandoning.start()
 
@@ -234,7 +227,7 @@ class TaskSlot(Generic[R]):
         try:
             run = None
             with self._alone():
-                if self._session in self._left:
+                if self._is_abandoned:
                     run, self.run = self.run, None
             if run is not None:  # it may hang, and must not block others
                 self._end(run)

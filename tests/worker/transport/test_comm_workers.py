@@ -290,10 +290,11 @@ def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alo
     losing = in_thread(server._Slave__lose, server._Slave__desk.session, ConnectionError("no sign of life"))
     assert late.reached.wait(DEADLINE_S)
     driver.client.drop("for a test")
-    other = site.driver(site.client(worker, "again"))
-    role.waiting(other, "second")
+    connecting = in_thread(site.client, worker, "again")
     late.open()
     assert losing() is None
+    other = site.driver(connecting())
+    role.waiting(other, "second")
     join_threads(f"{role.kind}_abandon")
     assert other.ask()["task_id"] == other.close()["task_id"] == "second"
 

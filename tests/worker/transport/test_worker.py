@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ding.interaction.base import in_session
 from ding.worker.transport.comm_worker import TaskSlot, worker_thread
 
 DEADLINE_S = 60
@@ -133,41 +132,6 @@ def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended)
     assert ended == ["one"] and slot.run is None
     slot.begin(lambda: work("two"))  # another coordinator has come
     assert slot.run.ids["task_id"] == "two"
-
-
-def test_the_loss_of_an_earlier_session_leaves_the_run_of_the_next_one_alone(slot, ended):
-    with in_session(1):
-        slot.begin(lambda: work("one"))
-        slot.end()
-    with in_session(2):
-        slot.begin(lambda: work("two"))
-    with in_session(1):
-        slot.abandon()
-    join("singer_abandon")
-    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
-    with in_session(2):
-        slot.abandon()
-    join("singer_abandon")
-    assert ended == ["one", "two"] and slot.run is None
-
-
-def test_the_loss_of_an_earlier_session_does_not_end_a_run_that_is_being_made(slot, ended):
-    def make():
-        with in_session(1):
-            slot.abandon()
-        return work("two")
-
-    with in_session(2):
-        assert slot.begin(make).ids["task_id"] == "two"
-    assert ended == []
-
-
-def test_a_session_that_has_ended_begins_nothing(slot):
-    with in_session(1):
-        slot.abandon()
-        with pytest.raises(RuntimeError, match="the coordinator has left before its task has started"):
-            slot.begin(lambda: work("one"))
-    assert slot.run is None
 
 
 def test_one_thread_waits_for_another_only_so_long(slot):
