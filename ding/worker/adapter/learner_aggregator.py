@@ -20,7 +20,7 @@ from ding.utils.system_helper import exist_operator_server
 from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import pack_batches, split, unpack_batches
-from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail
+from ding.worker.transport.comm_worker import TaskSlot, WorkerTask, dispatch, task_fail
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.transport import (
     DEFAULT_TRANSPORT,
@@ -268,8 +268,8 @@ class _Learner:
             self.capacity = 0
 
 
-class GroupRun:
-    """A run of one task on a fixed group of learners.
+class GroupTask(WorkerTask):
+    """A task on a fixed group of learners.
 
     Each batch is split into one part per learner, in order. All learners get the same number of batches, so learners
     that average their gradients stay synchronized. The group reports an info once all learners have reported theirs.
@@ -278,14 +278,10 @@ class GroupRun:
         handles: the learners, at least one.
         task: the start task with its `task_info`.
         timeout_s: seconds for a learner to answer a message.
-
-    Attributes:
-        ids: `task_id` and `buffer_id`.
     """
 
     def __init__(self, handles: Sequence[LearnerHandle], task: Task, timeout_s: float) -> None:
-        info = task.get("task_info") or {}
-        self.ids = {key: info.get(key) for key in ("task_id", "buffer_id")}
+        super().__init__(task.get("task_info") or {})
         self._timeout_s = timeout_s
         self._learners = [_Learner(handle) for handle in handles]
         self._batches_done = 0
@@ -484,7 +480,7 @@ class LearnerAggregator:
         self._connector = transport.connector(own.get("master", {}))
         self._server = transport.worker_server(self.serve, own.get("slave", {}), self.deal_with_lost_coordinator)
         self._group = LearnerGroup(self._connector, self._logger)
-        self._slot = TaskSlot[GroupRun]("learner", lambda run: run.close(), own.task_timeout + _CLOSE_S)
+        self._slot = TaskSlot[GroupTask]("learner", lambda task: task.close(), own.task_timeout + _CLOSE_S)
         self._sync: OperatorSync | None = None
         if exist_operator_server():
             self._sync = OperatorSync(
@@ -573,21 +569,21 @@ class LearnerAggregator:
         self._slot.begin(partial(self._begin, task))
         return {"message": "learner task has started"}
 
-    def _begin(self, task: dict[str, Any]) -> GroupRun:
+    def _begin(self, task: dict[str, Any]) -> GroupTask:
         connected = {handle.name for handle in self._group.handles}
         missing = [address for address in self._cfg.learner.values() if str(address[0]) not in connected]
         self._group.join_all(missing, REJOIN_S)
         handles = self._group.handles
         if not handles:
             raise task_fail({"message": "no connected learner"})
-        return GroupRun(handles, task, self._cfg.task_timeout)
+        return GroupTask(handles, task, self._cfg.task_timeout)
 
     def deal_with_get_data(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Return the request of the learners; see `GroupRun.demand`."""
+        """Return the request of the learners; see `GroupTask.demand`."""
         return self._slot.require().demand(task)
 
     def deal_with_learn(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Send the learners their parts of the batches; see `GroupRun.learn`."""
+        """Send the learners their parts of the batches; see `GroupTask.learn`."""
         return self._slot.require().learn(task)
 
     def deal_with_learner_close(self, task: dict[str, Any]) -> dict[str, Any]:

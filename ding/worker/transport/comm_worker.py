@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from easydict import EasyDict
 
@@ -71,12 +71,21 @@ def dispatch(task: dict[str, Any], handlers: Mapping[str, Handler]) -> Any:
     return handler(task)
 
 
-class Run(Protocol):
-    """A running task."""
+class WorkerTask:
+    """A task of a worker.
 
-    @property
-    def ids(self) -> dict[str, Any]:
-        """A dict of `task_id` and `buffer_id`."""
+    Args:
+        task_info: the task, as the coordinator has sent it.
+
+    Attributes:
+        ids: `task_id` and `buffer_id`.
+        thread: the thread that runs it; set before it starts.
+    """
+
+    thread: threading.Thread
+
+    def __init__(self, task_info: Mapping[str, Any]) -> None:
+        self.ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
 
 
 class WorkerQueue:
@@ -152,33 +161,33 @@ class WorkerQueue:
             raise task_fail(self._failure)
 
 
-R = TypeVar("R", bound=Run)
+T = TypeVar("T", bound=WorkerTask)
 
 
-class TaskSlot(Generic[R]):
-    """A slot for one run at a time, which starts and ends runs. This class is thread-safe.
+class TaskSlot(Generic[T]):
+    """A slot for one task at a time, which starts and ends tasks. This class is thread-safe.
 
     Args:
-        kind: the kind of run, for messages.
-        end: ends a run, in bounded time, and returns its report; called once for each run.
-        timeout_s: how long a thread waits for another one that starts or ends a run, and how long a new run waits for
-            the end of an abandoned one. After that, a run that hangs is left behind.
+        kind: the kind of worker, for messages.
+        end: ends a task, in bounded time, and returns its report; called once for each task.
+        timeout_s: how long a thread waits for another one that starts or ends a task, and how long a new task waits
+            for the end of an abandoned one. After that, a task that hangs is left behind.
 
     Attributes:
-        run: the current run, if any.
+        task: the current task, if any.
     """
 
-    def __init__(self, kind: str, end: Callable[[R], dict[str, Any]], timeout_s: float) -> None:
-        self.run: R | None = None
+    def __init__(self, kind: str, end: Callable[[T], dict[str, Any]], timeout_s: float) -> None:
+        self.task: T | None = None
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._is_abandoned = False  # whether the coordinator of the run has left
+        self._is_abandoned = False  # whether the coordinator of the task has left
         self._abandoning: threading.Thread | None = None
         self._report: dict[str, Any] = {}
 
-    def begin(self, make: Callable[[], R]) -> R:
-        """Make a run and return it.
+    def begin(self, make: Callable[[], T]) -> T:
+        """Make a task and return it.
 
         Raises:
             RuntimeError: another task runs, the slot is closed, or the coordinator has left meanwhile.
@@ -189,53 +198,53 @@ class TaskSlot(Generic[R]):
         with self._alone():
             if self._is_closed:
                 raise RuntimeError("the worker is closed; it takes no more tasks")
-            if self.run is not None:
-                raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
+            if self.task is not None:
+                raise RuntimeError(f"the {self._kind} is busy with the task {self.task.ids['task_id']}; close it first")
             self._report, self._is_abandoned = {}, False
-            self.run = run = make()
+            self.task = task = make()
             if self._is_abandoned:
                 self.end()
                 raise RuntimeError("the coordinator has left before its task has started")
-            return run
+            return task
 
-    def require(self) -> R:
-        """Return the current run.
+    def require(self) -> T:
+        """Return the current task.
 
         Raises:
             TaskFail: there is none.
         """
-        run = self.run
-        if run is None:
+        task = self.task
+        if task is None:
             raise task_fail({"message": f"no {self._kind} task runs"})
-        return run
+        return task
 
     def end(self) -> dict[str, Any]:
-        """End the current run and return its report; without a run, return the last report."""
+        """End the current task and return its report; without a task, return the last report."""
         with self._alone():
-            run, self.run = self.run, None
-            if run is not None:
-                self._report = {**self._end(run), "task_id": run.ids["task_id"]}
+            task, self.task = self.task, None
+            if task is not None:
+                self._report = {**self._end(task), "task_id": task.ids["task_id"]}
             return dict(self._report)
 
     def abandon(self) -> None:
-        """End the current run, whose coordinator has left, in a thread; another coordinator may connect."""
+        """End the current task, whose coordinator has left, in a thread; another coordinator may connect."""
         self._is_abandoned = True
         self._abandoning = threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True)
         self._abandoning.start()
 
     def _end_abandoned(self) -> None:
         try:
-            run = None
+            task = None
             with self._alone():
                 if self._is_abandoned:
-                    run, self.run = self.run, None
-            if run is not None:  # it may hang, and must not block others
-                self._end(run)
+                    task, self.task = self.task, None
+            if task is not None:  # it may hang, and must not block others
+                self._end(task)
         except Exception:  # no caller is left
             _logger.exception("the task of a coordinator that has left has failed to end")
 
     def close(self) -> None:
-        """End the run, and start no other. Further calls do nothing."""
+        """End the task, and start no other. Further calls do nothing."""
         self._is_closed = True
         try:
             self.end()
@@ -245,7 +254,7 @@ class TaskSlot(Generic[R]):
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the right to start or end a run."""
+        """Hold the right to start or end a task."""
         if not self._lock.acquire(timeout=self._timeout_s):
             raise TimeoutError(f"the {self._kind} has been starting or ending a task for {self._timeout_s:g} s")
         try:
@@ -254,7 +263,7 @@ class TaskSlot(Generic[R]):
             self._lock.release()
 
 
-class CommWorker(Generic[R]):
+class CommWorker(Generic[T]):
     """A mixin for comm learners and comm collectors, which receives tasks and runs one at a time.
 
     It is the first base class. The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close`
@@ -285,7 +294,7 @@ class CommWorker(Generic[R]):
         self._sample_store = transport.sample_store(cfg.path_data)
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
         self._policy_store.limit_bytes = int(cfg.policy_bytes)
-        self._slot = TaskSlot[R](self.kind, self._end, cfg.close_timeout_s)
+        self._slot = TaskSlot[T](self.kind, self._end, cfg.close_timeout_s)
         self._server: WorkerServer = transport.worker_server(
             self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator
         )
@@ -314,26 +323,26 @@ class CommWorker(Generic[R]):
         """Return the handlers of tasks by name."""
         raise NotImplementedError
 
-    def _end(self, run: R) -> dict[str, Any]:
-        """End a run, in bounded time, and return its report."""
+    def _end(self, task: T) -> dict[str, Any]:
+        """End a task, in bounded time, and return its report."""
         raise NotImplementedError
 
     def _overrides(self, base: type, *names: str) -> bool:
         """Return whether the class of this worker overrides one of these methods of `base`."""
         return any(getattr(type(self), name) is not getattr(base, name) for name in names)
 
-    def _join(self, thread: threading.Thread, task_id: Any, cause: str) -> None:
+    def _join(self, task: T, cause: str) -> None:
         """Wait for the thread of a task to end.
 
         Raises:
             TimeoutError: the thread does not end.
         """
         limit_s = self._cfg.close_timeout_s
-        thread.join(limit_s)
-        if thread.is_alive():
+        task.thread.join(limit_s)
+        if task.thread.is_alive():
             raise TimeoutError(
-                f"the {self.kind} of the task {task_id} has not ended within {limit_s:g} s and is abandoned; "
-                f"{cause} hangs"
+                f"the {self.kind} of the task {task.ids['task_id']} has not ended within {limit_s:g} s and is "
+                f"abandoned; {cause} hangs"
             )
 
     def deal_with_lost_coordinator(self) -> None:

@@ -29,12 +29,12 @@ def slot(ended):
 
 
 def test_one_task_runs_at_a_time(slot, ended):
-    assert slot.begin(lambda: work("one")) is slot.run
+    assert slot.begin(lambda: work("one")) is slot.task
     with pytest.raises(RuntimeError, match="the singer is busy with the task one"):
         slot.begin(lambda: work("two"))
     assert slot.end() == {"songs": 1, "task_id": "one"}
     slot.begin(lambda: work("two"))
-    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
+    assert ended == ["one"] and slot.task.ids["task_id"] == "two"
 
 
 def test_the_last_report_is_given_again_until_the_next_task(slot):
@@ -43,13 +43,13 @@ def test_the_last_report_is_given_again_until_the_next_task(slot):
     report = slot.end()
     assert slot.end() == report == {"songs": 1, "task_id": "one"}
     slot.begin(lambda: work("two"))
-    assert slot.run is not None and slot.end()["task_id"] == "two"
+    assert slot.task is not None and slot.end()["task_id"] == "two"
 
 
 def test_what_cannot_begin_leaves_the_slot_free(slot):
     with pytest.raises(ZeroDivisionError):
         slot.begin(lambda: 1 / 0)
-    assert slot.run is None
+    assert slot.task is None
 
 
 def test_what_cannot_end_leaves_the_slot_free(ended):
@@ -57,7 +57,7 @@ def test_what_cannot_end_leaves_the_slot_free(ended):
     slot.begin(lambda: work("one"))
     with pytest.raises(ZeroDivisionError):
         slot.end()
-    assert slot.run is None and slot.end() == {}
+    assert slot.task is None and slot.end() == {}
 
 
 def test_a_closed_slot_takes_nothing_more(slot, ended):
@@ -80,7 +80,7 @@ def test_an_abandoned_run_ends_by_itself(slot, ended):
     slot.begin(lambda: work("one"))
     slot.abandon()
     join("singer_abandon")
-    assert ended == ["one"] and slot.run is None
+    assert ended == ["one"] and slot.task is None
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_new_run_waits_for_the_end_of_an_abandoned_one(ended, leave):
     beginning.start()
     leave.set()
     beginning.join(DEADLINE_S)
-    assert ended == ["one", "begin"] and slot.run.ids["task_id"] == "two"
+    assert ended == ["one", "begin"] and slot.task.ids["task_id"] == "two"
 
 
 def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
@@ -116,10 +116,10 @@ def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
     slot.begin(lambda: work("one"))
     slot.abandon()
     slot.begin(lambda: work("two"))
-    assert ended == [] and slot.run.ids["task_id"] == "two"
+    assert ended == [] and slot.task.ids["task_id"] == "two"
     leave.set()
     join("singer_abandon")
-    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
+    assert ended == ["one"] and slot.task.ids["task_id"] == "two"
 
 
 def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended):
@@ -129,9 +129,9 @@ def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended)
 
     with pytest.raises(RuntimeError, match="the coordinator has left before its task has started"):
         slot.begin(make)
-    assert ended == ["one"] and slot.run is None
+    assert ended == ["one"] and slot.task is None
     slot.begin(lambda: work("two"))  # another coordinator has come
-    assert slot.run.ids["task_id"] == "two"
+    assert slot.task.ids["task_id"] == "two"
 
 
 def test_one_thread_waits_for_another_only_so_long(slot):

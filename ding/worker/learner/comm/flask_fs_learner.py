@@ -12,7 +12,7 @@ from ding.utils.msgpack_helper import unpack
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.comm.chunk_source import read_patiently
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.learner_session import SendLearnInfoHook, SendPolicyHook
+from ding.worker.learner.comm.learner_task import SendLearnInfoHook, SendPolicyHook
 from ding.worker.transport.chunk import pick_sample, samples_of
 from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.http_transport import WorkerSlave

@@ -4,7 +4,7 @@ import pytest
 
 from ding.interaction import TaskFail
 from ding.utils.data.samples import Samples, Table, rows_of, table_of
-from ding.worker.collector.comm.collector_session import CollectorQueue
+from ding.worker.collector.comm.collector_task import CollectorQueue
 from tests.worker.collector.parallel_fakes import DEADLINE_S, UNTIL_NOTIFIED_S, in_thread
 
 
@@ -49,7 +49,7 @@ def test_taking_waits_for_a_sample_or_the_end(entry):
 
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
     now_s = [100.0]
-    monkeypatch.setattr("ding.worker.collector.comm.collector_session.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("ding.worker.collector.comm.collector_task.monotonic", lambda: now_s[0])
     queue = CollectorQueue(10, interval_s=1000)
     queue.put([row(1)], 0)
     assert queue.take(0) == ([row(1)], [])  # the first at once

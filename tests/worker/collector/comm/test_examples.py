@@ -10,7 +10,7 @@ import pytest
         "zergling_parallel_collector",
         "marine_parallel_collector",
         "task_collector",
-        "comm.collector_session",
+        "comm.collector_task",
         "comm.comm_collector",
         "comm.flask_fs_collector",
     ],

@@ -10,7 +10,7 @@ from easydict import EasyDict
 
 from ding.utils.pytorch_ddp_dist_helper import BrokenCollective, has_group
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.learner_session import LearnerQueue
+from ding.worker.learner.comm.learner_task import LearnerQueue
 from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
@@ -164,13 +164,13 @@ def train_a_dqn(iterations, ranks, resume=False):
     learner.start()
     torch.manual_seed(7 + rank)  # the models begin as copies of rank 0's
     learner.deal_with_learner_start(task_info(policy=policy, learner={"train_iterations": iterations}, resume=resume))
-    run = learner._slot.require()
-    run.session.queue.put([batch] * iterations)
-    run.thread.join(DEADLINE_S)
-    assert not run.thread.is_alive()
-    infos, _ = run.session.queue.take()
+    task = learner._slot.require()
+    task.queue.put([batch] * iterations)
+    task.thread.join(DEADLINE_S)
+    assert not task.thread.is_alive()
+    infos, _ = task.queue.take()
     learner.deal_with_learner_close()
-    state = run.learner.policy.state_dict()
+    state = task.learner.policy.state_dict()
     learner.close()
     return {
         "steps": [info["learner_step"] for info in infos],

@@ -3,7 +3,7 @@
 import pytest
 
 from ding.worker.learner.comm import base_comm_learner
-from ding.worker.learner.comm.learner_session import LearnerQueue
+from ding.worker.learner.comm.learner_task import LearnerQueue
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 from tests.worker.learner.comm.test_learner_queue import waiting
 from tests.worker.learner.comm.workers import POLICIES, entry

@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner import learner_hook
-from ding.worker.learner.comm import base_comm_learner, create_comm_learner, learner_session
+from ding.worker.learner.comm import base_comm_learner, create_comm_learner, learner_task
 from ding.worker.transport import stores
 from tests.worker.collector.parallel_fakes import Gate
 from tests.worker.learner.comm.workers import GATES, POLICIES, entry
@@ -197,7 +197,7 @@ def full(*args, **kwargs):
 )
 def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
-    monkeypatch.setattr(learner_session, "_RETRY_S", 1000)
+    monkeypatch.setattr(learner_task, "_RETRY_S", 1000)
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=0)
     hook = {"save_ckpt_after_iter": 2, "save_ckpt_after_run": True}
