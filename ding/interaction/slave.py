@@ -52,7 +52,7 @@ class _Session:
         self.seen_at = time.monotonic()
 
 
-class _Order:
+class _Task:
     """An accepted task, and the reply with its result once it has ended."""
 
     def __init__(self, session: _Session, task_id: str, data: Any) -> None:
@@ -60,24 +60,24 @@ class _Order:
         self.reply: bytes | None = None
 
 
-class _Desk:
+class _Current:
     """The current session of a slave, if any, and its last task. This class is thread-safe.
 
     Attributes:
         session: the current session.
-        order: the last task, whose reply is kept until the next task, as it may get lost on the way.
+        task: the last task, whose reply is kept until the next task, as it may get lost on the way.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.session: _Session | None = None
-        self.order: _Order | None = None
+        self.task: _Task | None = None
         self._last_poll = 0
 
     @property
     def is_busy(self) -> bool:
         """Whether a task waits or runs."""
-        return self.order is not None and self.order.reply is None
+        return self.task is not None and self.task.reply is None
 
     def change(self, **attributes: Any) -> None:
         """Set attributes, and wake waiting threads."""
@@ -94,11 +94,11 @@ class _Desk:
             self._changed.notify_all()
             return True
 
-    def settle(self, order: _Order, reply: bytes) -> None:
+    def settle(self, task: _Task, reply: bytes) -> None:
         """Set the reply to a task, unless it has one."""
         with self._changed:
-            if order.reply is None:
-                order.reply = reply
+            if task.reply is None:
+                task.reply = reply
                 self._changed.notify_all()
 
     def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
@@ -106,7 +106,7 @@ class _Desk:
         with self._changed:
             return self._changed.wait_for(predicate, timeout_s)
 
-    def poll(self, order: _Order, timeout_s: float) -> bytes | None:
+    def poll(self, task: _Task, timeout_s: float) -> bytes | None:
         """Wait for the reply to a task; None after `timeout_s`, at the end of the session, or at the next poll.
 
         So the polls that a master abandons hold one thread at most.
@@ -116,10 +116,10 @@ class _Desk:
             self._changed.notify_all()
 
             def is_over() -> bool:
-                return order.reply is not None or self._last_poll != number or self.session is not order.session
+                return task.reply is not None or self._last_poll != number or self.session is not task.session
 
             self._changed.wait_for(is_over, timeout_s)
-            return order.reply
+            return task.reply
 
 
 class Slave(Role):
@@ -164,8 +164,8 @@ class Slave(Role):
         self.__span_s = number_or(DEFAULT_HEARTBEAT_SPAN, "heartbeat_span", heartbeat_span, MIN_HEARTBEAT_SPAN)
         self.__turn = threading.Lock()  # only one of `/connect`, `/disconnect` and a new task runs at a time
         self.__last_token: str | None = None  # of the last session that was disconnected
-        self.__desk = _Desk()
-        self.__orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self.__current = _Current()
+        self.__tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         super().__init__(
             "slave",
             [
@@ -175,7 +175,7 @@ class Slave(Role):
                 ("GET", "/heartbeat", lambda: self.__session() and None),
             ],
             {"heartbeat": self.__watch, "task": self.__work},
-            lambda: self.__orders.put(None),
+            lambda: self.__tasks.put(None),
             host=host,
             port=DEFAULT_SLAVE_PORT if port is None else port,
             channel=channel,
@@ -213,10 +213,10 @@ class Slave(Role):
         if not isinstance(address, str):
             raise ResponsibleException(1, "The body has no address of the master.")
         with self.__turn:
-            session = self.__desk.session
+            session = self.__current.session
             if session is None:
                 self._before_connection(body["data"])
-                self.__desk.change(session=_Session(token, address))
+                self.__current.change(session=_Session(token, address))
             elif not same_secret(token, session.token):  # otherwise the same request has arrived before
                 raise ResponsibleException(SlaveErrorCode.SLAVE_ALREADY_CONNECTED, "The slave has a master.")
         reply = success_response()
@@ -232,7 +232,7 @@ class Slave(Role):
             self.__check_is_current(session)
             self._before_disconnection(data)
             self.__last_token = session.token
-            self.__desk.end(session)
+            self.__current.end(session)
 
     def __task(self, task_id: uuid.UUID) -> flask.Response:
         """Accept a task, unless it was accepted before, and answer with its result, or that it still runs."""
@@ -240,22 +240,22 @@ class Slave(Role):
 
         from ding.utils.msgpack_helper import pack  # here: it imports numpy
 
-        session, desk, key = self.__session(), self.__desk, str(task_id)
+        session, current, key = self.__session(), self.__current, str(task_id)
         with self.__turn:
             self.__check_is_current(session)
             if key not in session.task_ids:
                 data = _body("data")["data"]
-                if desk.is_busy:
+                if current.is_busy:
                     raise ResponsibleException(SlaveErrorCode.TASK_ALREADY_EXIST, "The slave has a task.")
                 self._before_task(data)
                 session.task_ids.append(key)
-                desk.change(order=_Order(session, key, data))
-                self.__orders.put(desk.order)
-            order = desk.order
-        if order is None or order.task_id != key:
+                current.change(task=_Task(session, key, data))
+                self.__tasks.put(current.task)
+            task = current.task
+        if task is None or task.task_id != key:
             raise ResponsibleException(1, "The slave has a later task.")
         wait_s = request.args.get("wait", 0.0, type=float)
-        reply = desk.poll(order, min(self.__span_s, wait_s))
+        reply = current.poll(task, min(self.__span_s, wait_s))
         self.__check_is_current(session)
         return Response(reply or pack(envelope(True, {"status": "running"})), mimetype=BINARY)
 
@@ -274,28 +274,28 @@ class Slave(Role):
 
     def __session(self) -> _Session:
         """Return the session of the request."""
-        token, session = self.__request_token(), self.__desk.session
+        token, session = self.__request_token(), self.__current.session
         if session is None or not same_secret(token, session.token):
             raise _not_the_master()
         session.seen_at = time.monotonic()
         return session
 
     def __check_is_current(self, session: _Session) -> None:
-        if self.__desk.session is not session:
+        if self.__current.session is not session:
             raise _not_the_master()
 
     def __work(self, closing: threading.Event) -> None:
         """Run tasks, one after the other, until None is in the queue."""
-        while (order := self.__orders.get()) is not None:
-            self.__desk.settle(order, self.__run(order, closing))
-            del order  # do not keep it alive while waiting for the next task
+        while (task := self.__tasks.get()) is not None:
+            self.__current.settle(task, self.__run(task, closing))
+            del task  # do not keep it alive while waiting for the next task
 
-    def __run(self, order: _Order, closing: threading.Event) -> bytes:
+    def __run(self, task: _Task, closing: threading.Event) -> bytes:
         """Run a task and return the reply with its result."""
-        if closing.is_set() or self.__desk.session is not order.session:
+        if closing.is_set() or self.__current.session is not task.session:
             return _failed(failure_for("the slave was closed before it ran the task", "SlaveClosed"))
         try:
-            result = self._process_task(order.data)
+            result = self._process_task(task.data)
         except TaskFail as error:
             return _failed(error.result)
         except BaseException as error:  # SystemExit too: nothing that a task raises may end the thread
@@ -307,23 +307,23 @@ class Slave(Role):
         """End the session of a master that is silent for too long; at the end, do not leave it without a result."""
         from requests import ReadTimeout
 
-        desk = self.__desk
+        current = self.__current
         while not closing.wait(self.__span_s):
-            session = desk.session
+            session = current.session
             if session is None:
                 continue
             silence_s = time.monotonic() - session.seen_at
             if silence_s > _MISSED_SPANS * self.__span_s:
                 self.__lose(session, ReadTimeout(f"there was no request of the master for {silence_s:.1f} s"))
-        desk.wait_for(lambda: not desk.is_busy, GRACE_S / 2)
-        if desk.order is not None:
+        current.wait_for(lambda: not current.is_busy, GRACE_S / 2)
+        if current.task is not None:
             closed = failure_for("the slave was closed while it ran the task", "SlaveClosed")
-            desk.settle(desk.order, _failed(closed))
+            current.settle(current.task, _failed(closed))
 
     def __lose(self, session: _Session, error: Exception) -> None:
         """End a session whose master is lost; another master is not connected before the hook has returned."""
         with self.__turn:
-            if not self.__desk.end(session):
+            if not self.__current.end(session):
                 return
             _log.warning("the slave at port %d has lost its master at %s: %s", self.port, session.address, error)
             try:

@@ -101,14 +101,14 @@ def outcome(reply):
     return status, values["code"]
 
 
-def desk(slave):
+def current_of(slave):
     """The session and the last task of a slave."""
-    return slave._Slave__desk
+    return slave._Slave__current
 
 
 def wait_until_idle(slave):
     """Wait until no task of the slave waits or runs."""
-    assert desk(slave).wait_for(lambda: not desk(slave).is_busy, DEADLINE_S)
+    assert current_of(slave).wait_for(lambda: not current_of(slave).is_busy, DEADLINE_S)
 
 
 def lose(connection, reason="for a test"):

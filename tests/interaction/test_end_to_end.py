@@ -21,7 +21,7 @@ from ding.interaction.exception import (
     SlaveTaskRefused,
 )
 from ding.interaction.master.task import TaskStatus
-from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, desk, pair, wait_until_idle
+from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, current_of, pair, wait_until_idle
 
 
 def test_a_task_is_run_and_its_result_comes_back():
@@ -406,7 +406,7 @@ def test_a_master_needs_no_route_to_other_machines_and_tells_slaves_where_it_lis
     assert (Master().my_address, Master("0.0.0.0").my_address) == ("http://127.0.0.1:7235", "https://127.0.0.1:7235")
     with pair() as (master, slave, connection):
         assert master.my_address == f"http://127.0.0.1:{master.port}"
-        assert desk(slave).session.address == master.my_address
+        assert current_of(slave).session.address == master.my_address
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.interaction.fakes import DEADLINE_S, Gated, desk, outcome, pair, raw, task_id
+from tests.interaction.fakes import DEADLINE_S, Gated, current_of, outcome, pair, raw, task_id
 
 ROUTES = {
     "slave": [("POST", "/connect"), ("DELETE", "/disconnect"), ("PUT", f"/tasks/{task_id()}"), ("GET", "/heartbeat")],
@@ -58,7 +58,7 @@ def test_a_slave_answers_the_requests_that_it_is_at_when_it_shuts_down():
             assert leave.wait(DEADLINE_S)
 
     with pair(Slow()) as (_, slave, _connection):
-        headers = {"Channel": "0", "Token": desk(slave).session.token}
+        headers = {"Channel": "0", "Token": current_of(slave).session.token}
         path = f"/tasks/{task_id()}"
         asking = threading.Thread(
             target=lambda: replies.append(outcome(raw(slave.port, "PUT", path, {"data": {}}, headers)))

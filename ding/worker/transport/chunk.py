@@ -19,10 +19,6 @@ from ding.utils.msgpack_helper import pack, unpack
 DATA_ID, DATA_INDEX = "data_id", "data_index"
 
 
-# Limit of the size of a chunk, encoded and decoded, unless the worker's config sets another.
-CHUNK_BYTES = 256 * 2**20
-
-
 def encode_chunk(samples: Items, compressor: str = "lz4") -> bytes:
     """Return the samples as bytes; samples in columns are encoded without a loop over samples.
 
@@ -43,37 +39,31 @@ def encode_chunk(samples: Items, compressor: str = "lz4") -> bytes:
     return encoded
 
 
-def decode_chunk(data: bytes, compressor: str = "lz4", limit_bytes: int | None = None) -> list[Any]:
+def decode_chunk(data: bytes, compressor: str = "lz4") -> list[Any]:
     """Return the encoded samples, in columns (see `Samples`) if they have the same form.
 
     Nothing in `data` is executed or imported.
 
-    Args:
-        limit_bytes: limit of the size of the samples, both packed and written out in columns; None stands for 2^30 if
-            they are compressed, and for no limit otherwise.
-
     Raises:
         KeyError: the compressor is unknown.
-        ValueError: the bytes are damaged or not a chunk, the samples are too large, or there is not enough memory.
+        ValueError: the bytes are damaged or not a chunk, or there is not enough memory.
     """
     decompress = get_data_decompressor(compressor)
-    if compressor == "none" and limit_bytes is not None and len(data) > limit_bytes:
-        raise ValueError(f"the data has more than {limit_bytes} bytes")
     try:
-        content = unpack(data) if compressor == "none" else decompress(data, limit_bytes)
+        content = unpack(data) if compressor == "none" else decompress(data)
     except (ArithmeticError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError) as e:
         raise ValueError(f"the data is damaged: {e!r}") from e  # errors of numpy and torch
-    return samples_of(content, limit_bytes)
+    return samples_of(content)
 
 
-def samples_of(chunk: Any, limit_bytes: int | None = None) -> list[Any]:
+def samples_of(chunk: Any) -> list[Any]:
     """Return the samples of a chunk that was decompressed and unpacked.
 
     Raises:
-        ValueError: it is not a chunk, or its columns take more than `limit_bytes`.
+        ValueError: it is not a chunk.
     """
     try:
-        samples = from_plain(chunk, limit_bytes=limit_bytes)
+        samples = from_plain(chunk)
     except (MemoryError, ValueError) as e:
         raise ValueError(f"the data is not a chunk of samples: {e}") from e
     if not len(samples):

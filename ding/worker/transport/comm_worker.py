@@ -23,7 +23,6 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
-from ding.worker.transport.stores import WEIGHTS_BYTES
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, RESOURCE, Handler, WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
@@ -39,7 +38,6 @@ WORKER_SETTINGS = Settings(
         "close_timeout_s": Setting(30.0, number(0), "Seconds that the end of a task may take."),
         "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples."),
         "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
-        "policy_bytes": Setting(WEIGHTS_BYTES, integer(1), "Limit in bytes of a file of weights."),
         "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the worker listens."),
         "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
         "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
@@ -293,7 +291,6 @@ class CommWorker(Generic[T]):
         self._cfg = cfg
         self._sample_store = transport.sample_store(cfg.path_data)
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
-        self._policy_store.limit_bytes = int(cfg.policy_bytes)
         self._slot = TaskSlot[T](self.kind, self._end, cfg.close_timeout_s)
         self._server: WorkerServer = transport.worker_server(
             self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator

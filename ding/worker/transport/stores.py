@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from time import monotonic
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
@@ -48,25 +48,6 @@ def name_under(root: str, path: str) -> str:
     if folder and os.path.abspath(folder) == os.path.abspath(root):
         return check_plain_name(name)
     return check_plain_name(path)
-
-
-# Limits of a file of samples, and of one of weights.
-MAX_FILE_BYTES, WEIGHTS_BYTES = 2**31, 2**32
-
-
-@contextlib.contextmanager
-def open_limited(path: str, limit_bytes: int) -> Iterator[IO[bytes]]:
-    """Open a file for reading.
-
-    Raises:
-        ValueError: it is larger than `limit_bytes`.
-        OSError: it cannot be opened.
-    """
-    with open(path, "rb") as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes > limit_bytes:
-            raise ValueError(f"the file {path} is too large: {size_bytes} bytes of {limit_bytes}")
-        yield file
 
 
 class StorageError(OSError):
@@ -113,11 +94,9 @@ class SampleStore:
 
     Attributes:
         root: the folder, or the name, of the store.
-        limit_bytes: limit of the data that `read` returns; it may be set.
     """
 
     root: str
-    limit_bytes: int
 
     def write(self, name: str, data: bytes) -> None:
         """Store `data` under `name`, for readers after `flush` at the latest; they never see only a part of it."""
@@ -135,7 +114,7 @@ class SampleStore:
         Raises:
             FileNotFoundError: there is none, or it was deleted.
             OSError: it cannot be read.
-            ValueError: it is too large, or `name` leads out of the store.
+            ValueError: `name` leads out of the store.
         """
         raise NotImplementedError
 
@@ -160,13 +139,7 @@ EVALUATED = "evaluated"
 
 
 class PolicyStore(Protocol):
-    """A store of the newest weights by name.
-
-    Attributes:
-        limit_bytes: limit of the size of a file of weights; it may be set.
-    """
-
-    limit_bytes: int
+    """A store of the newest weights by name."""
 
     def write(self, name: str, state: dict[str, Any]) -> None:
         """Replace the weights under `name` by `state` = `{'model': ..., 'iter': ...}`."""
@@ -188,8 +161,6 @@ class FolderSampleStore(SampleStore):
         OSError: the folder cannot be made or is not writable.
     """
 
-    limit_bytes = MAX_FILE_BYTES
-
     def __init__(self, root: str) -> None:
         self.root = _writable_folder(root, "path_data")
 
@@ -198,7 +169,7 @@ class FolderSampleStore(SampleStore):
             file.write(data)
 
     def read(self, name: str) -> bytes:
-        with open_limited(self._path(name), self.limit_bytes) as file:
+        with open(self._path(name), "rb") as file:
             return file.read()
 
     def delete(self, *names: str) -> None:
@@ -224,16 +195,12 @@ class FolderPolicyStore:
         trust_pickle: whether to read files with other objects than numbers, strings, containers, arrays and tensors.
             Every user who can write into the folder can then run code in this process.
 
-    Attributes:
-        limit_bytes: limit of the size of a file; it may be set.
-
     Raises:
         OSError: the folder cannot be made or is not writable.
     """
 
     def __init__(self, root: str, trust_pickle: bool = False) -> None:
         self.root = _writable_folder(root, "path_policy")
-        self.limit_bytes = WEIGHTS_BYTES
         self._trust_pickle = trust_pickle
 
     def write(self, name: str, state: dict[str, Any]) -> None:
@@ -244,7 +211,7 @@ class FolderPolicyStore:
         path = self._path(name)
         if _token_of(os.stat(path)) == known:
             return None
-        with open_limited(path, self.limit_bytes) as file:
+        with open(path, "rb") as file:
             return PolicyVersion(load_weights(file, path, self._trust_pickle), _token_of(os.fstat(file.fileno())))
 
     def _path(self, name: str) -> str:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ding.utils.msgpack_helper import pack
-from tests.interaction.fakes import DEADLINE_S, Gated, desk, outcome, raw, task_id
+from tests.interaction.fakes import DEADLINE_S, Gated, current_of, outcome, raw, task_id
 
 HEAD = {"Channel": "0", "Token": "T" * 64}
 TASK = ("PUT", "/tasks/c9bf9e57-1685-4c89-bafb-ff5af830be8a")
@@ -39,7 +39,7 @@ def put_task(slave, number, body={"data": {"a": 1, "b": 2}}, wait_s=0):
 
 def test_connecting_adopts_the_token(slave):
     assert connect(slave) == (200, 0)
-    assert desk(slave).session.token == HEAD["Token"] and desk(slave).session.address == MASTER
+    assert current_of(slave).session.token == HEAD["Token"] and current_of(slave).session.address == MASTER
 
 
 @pytest.mark.parametrize("route", [("POST", "/connect"), ("DELETE", "/disconnect"), TASK])
@@ -70,7 +70,7 @@ def test_only_the_token_of_the_master_counts(slave, route):
 def test_a_second_master_is_told_that_there_is_one(slave):
     assert connect(slave) == (200, 0)
     assert connect(slave, Token="other") == (400, 501)
-    assert desk(slave).session.token == HEAD["Token"]
+    assert current_of(slave).session.token == HEAD["Token"]
 
 
 def test_the_same_request_to_connect_may_come_twice(slave):
@@ -83,7 +83,7 @@ def test_the_same_request_to_connect_may_come_twice(slave):
 def test_the_same_request_to_disconnect_may_come_twice(slave):
     connect(slave)
     assert send(slave, "DELETE", "/disconnect", {"data": {}}) == (200, 0)
-    assert desk(slave).session is None
+    assert current_of(slave).session is None
     assert send(slave, "DELETE", "/disconnect", {"data": {}}) == (200, 0)
     assert send(slave, "DELETE", "/disconnect", {"data": {}}, Token="other") == (403, 302)
     assert connect(slave) == (200, 0)

@@ -223,7 +223,7 @@ def test_a_worker_without_a_sign_of_life_is_lost_during_its_task(servers, worker
     server = servers(worker.serve)
     client = connector.client("w", "127.0.0.1", server.port)
     client.connect(DEADLINE_S)
-    server._Slave__desk.poll = lambda order, timeout_s: worker.go.wait(DEADLINE_S) and None  # it does not answer
+    server._Slave__current.poll = lambda order, timeout_s: worker.go.wait(DEADLINE_S) and None  # it does not answer
     with pytest.raises(WorkerLost, match="w at .* was lost during the task wait: .*no sign of life"):
         run(client, "wait")
     worker.go.set()

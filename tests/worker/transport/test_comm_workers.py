@@ -276,7 +276,7 @@ def test_a_task_of_a_vanished_coordinator_ends_by_itself(role, site):
     worker, driver = site.pair()
     role.waiting(driver)
     server = worker._server
-    server._Slave__lose(server._Slave__desk.session, ConnectionError("no sign of life"))
+    server._Slave__lose(server._Slave__current.session, ConnectionError("no sign of life"))
     join_threads(f"{role.kind}_abandon", f"{role.kind}_start")
     role.work(site, site.driver(site.client(worker, "again")), "next")
 
@@ -287,7 +287,7 @@ def test_a_late_notice_of_a_lost_coordinator_leaves_the_task_of_the_next_one_alo
     late = Gate()
     server, tell = worker._server, worker._server._lost_connection
     monkeypatch.setattr(server, "_lost_connection", lambda *args: (late.arrive_and_wait(), tell(*args)))
-    losing = in_thread(server._Slave__lose, server._Slave__desk.session, ConnectionError("no sign of life"))
+    losing = in_thread(server._Slave__lose, server._Slave__current.session, ConnectionError("no sign of life"))
     assert late.reached.wait(DEADLINE_S)
     driver.client.drop("for a test")
     connecting = in_thread(site.client, worker, "again")
@@ -318,9 +318,7 @@ def test_the_folders_are_needed(role, site, key):
 
 
 @over_http
-@pytest.mark.parametrize(
-    "changes", [{"data_wait_s": "long"}, {"port": -1}, {"seed": -1}, {"policy_bytes": 0}, {"close_timeout_s": -1}]
-)
+@pytest.mark.parametrize("changes", [{"data_wait_s": "long"}, {"port": -1}, {"seed": -1}, {"close_timeout_s": -1}])
 def test_the_config_is_checked(site, changes):
     (key,) = changes
     with pytest.raises(ConfigError, match=f"{key} = .* is not allowed"):

@@ -174,13 +174,3 @@ def test_no_function_that_weights_name_is_called(root, name):
         file.write(archive.getvalue())
     with pytest.raises(pickle.UnpicklingError, match=f"(?i:unsupported) .*{name}"):
         store.read("policy")
-
-
-@pytest.mark.parametrize("store", [FolderSampleStore, FolderPolicyStore])
-def test_a_file_beyond_the_limit_is_not_read(store, root):
-    store = store(root)
-    store.limit_bytes = 2**20
-    with open(os.path.join(root, "sparse"), "wb") as file:
-        file.truncate(2**40)
-    with pytest.raises(ValueError, match=f"sparse is too large: 1099511627776 bytes of {2**20}"):
-        store.read("sparse")

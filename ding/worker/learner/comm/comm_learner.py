@@ -24,7 +24,7 @@ from ding.worker.learner.comm.learner_task import (
 )
 from ding.worker.learner.comm.resume import ResumeSaver, resume
 from ding.worker.learner.learner_hook import LearnerHook
-from ding.worker.transport.chunk import CHUNK_BYTES, unpack_batches
+from ding.worker.transport.chunk import unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.stores import name_under
 from ding.worker.transport.transport import (
@@ -54,10 +54,9 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
 
     Args:
         cfg: as for `BaseCommLearner`, and `type`, the name of the transport; `path_data`, `path_policy`, `port`;
-            `prefetch_batches` (64), `prefetch_s` (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `chunk_bytes`
-            (256 MiB), `send_policy_interval_s` (0.25), `max_policy_lag` (32), `checkpoint_interval_s` (30.0),
-            `max_bad_batches` (100), `rank_timeout_s` (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
-            `close_timeout_s` (30.0).
+            `prefetch_batches` (64), `prefetch_s` (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB),
+            `send_policy_interval_s` (0.25), `max_policy_lag` (32), `checkpoint_interval_s` (30.0), `max_bad_batches`
+            (100), `rank_timeout_s` (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -85,9 +84,6 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
             ),
             "read_timeout_s": Setting(5.0, number(0), "Seconds to wait for a late file of samples."),
             "cache_bytes": Setting(256 * 2**20, integer(0), "Bytes of the cache of sample files."),
-            "chunk_bytes": Setting(
-                CHUNK_BYTES, integer(1), "Limit in bytes of a file of samples, also when it is decompressed."
-            ),
             "send_policy_interval_s": Setting(
                 0.25, number(0), "Least seconds between two writes of the weights, within `max_policy_lag` iterations."
             ),
@@ -133,8 +129,7 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         # Ranks that skip a batch would leave the others waiting for their gradients.
         max_bad = int(cfg.max_bad_batches) if self._world_size == 1 else 0
         reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
-        self._sample_store.limit_bytes = int(cfg.chunk_bytes)
-        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes), int(cfg.chunk_bytes))
+        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
         source = ChunkSource(reader, cfg.read_timeout_s, queue.wait_closed, reading_threads)
         return LearnerTask(task_info, source, self._policy_store, policy_names, queue, max_bad)
 

@@ -214,15 +214,6 @@ def test_what_is_no_sample_is_an_error(store):
             ChunkReader(store).sample({"data_id": "c", "data_index": index})
 
 
-@pytest.mark.parametrize("compressor", ["none", "lz4", "zlib"])
-def test_a_chunk_larger_than_the_limit_is_refused(store, compressor):
-    store.write("c", encode_chunk([{"obs": np.zeros(2**16, np.uint8)}], compressor))
-    meta = {"data_id": "c", "compressor": compressor}
-    assert ChunkReader(store).sample(meta)["obs"].shape == (2**16,)
-    with pytest.raises(ValueError, match="more than 1024 bytes"):
-        ChunkReader(store, chunk_bytes=1024).sample(meta)
-
-
 @pytest.mark.guarantees("files")
 @pytest.mark.parametrize("cut", [0, 1, 10, -1])
 def test_a_truncated_chunk_is_a_bad_one_and_the_others_are_read(loader, shelf, cut):
