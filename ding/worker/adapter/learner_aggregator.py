@@ -233,7 +233,6 @@ class _Learner:
 
     Attributes:
         batch_size, capacity: the size and the number of batches that it requests.
-        takes_several: whether a message to it may have several batches.
         infos: its infos that the group has not reported yet.
         batches_done: the number of batches that it has read.
         silence_s: seconds without progress, as of the last request.
@@ -245,23 +244,17 @@ class _Learner:
         self.handle = handle
         self.batch_size = self.capacity = self.batches_done = 0
         self.silence_s = 0.0
-        self.takes_several = True
         self.infos: deque[dict[str, Any]] = deque()
         self.is_done = self.is_closed = False
 
     def take_demand(self, reply: Mapping[str, Any]) -> None:
-        self.batch_size, self.capacity = reply["batch_size"], reply.get("batch_num", 1)
-        self.takes_several = "batch_num" in reply
+        self.batch_size, self.capacity = reply["batch_size"], reply["batch_num"]
         self.silence_s = float(reply.get("silence_s", 0.0))
         self.take_infos(reply)
 
-    def task_for(self, parts: Sequence[list[Any]]) -> Task:
-        """Return the task to train on its parts of the batches."""
-        return {"name": LEARNER_LEARN, **(pack_batches(parts) if self.takes_several else {"data": list(parts[0])})}
-
     def take_infos(self, reply: Mapping[str, Any]) -> None:
-        infos = reply["infos"] if "infos" in reply else [reply["info"]] if "info" in reply else []
-        self.batches_done += reply.get("batches_done", 0) if "infos" in reply else len(infos)
+        infos = reply.get("infos", ())  # a learner that ends may have none
+        self.batches_done += reply.get("batches_done", 0)
         self.infos.extend(infos)
         self.is_done = self.is_done or any(info.get(_DONE) for info in infos)
         if self.is_done:
@@ -298,7 +291,10 @@ class GroupTask(WorkerTask):
     def demand(self, task: Task) -> dict[str, Any]:
         """Return the request of the group: the sum of the batch sizes, and the smallest number of batches."""
         asked = [learner for learner in self._learners if not learner.is_done]
-        replies = self._ask([task] * len(asked), asked)
+        return self._request([task] * len(asked), asked)
+
+    def _request(self, tasks: Sequence[Task], asked: Sequence[_Learner]) -> dict[str, Any]:
+        replies = self._ask(tasks, asked)
         for learner, reply in zip(asked, replies, strict=True):
             learner.take_demand(reply)
         requested = {"batch_size": sum(learner.batch_size for learner in self._learners)}
@@ -315,7 +311,7 @@ class GroupTask(WorkerTask):
         return min(learner.capacity for learner in self._learners)
 
     def learn(self, task: Task) -> dict[str, Any]:
-        """Send each learner its part of each batch.
+        """Send each learner its part of each batch, and return the next request of the group.
 
         Raises:
             ValueError: the number or the size of the batches differs from the request.
@@ -326,12 +322,10 @@ class GroupTask(WorkerTask):
         sizes = [learner.batch_size for learner in self._learners]
         by_learner = zip(*(split(batch, sizes) for batch in batches), strict=True)
         more = {key: task[key] for key in (NORMALIZATION,) if key in task}
-        tasks = [{**t.task_for(parts), **more} for t, parts in zip(self._learners, by_learner, strict=True)]
-        for learner, reply in zip(self._learners, self._ask(tasks), strict=True):
-            learner.capacity -= len(batches)
-            learner.take_infos(reply)
-        new = self._new_infos()
-        return {**new, "info": new["infos"][-1] if new["infos"] else {}}
+        return self._request(
+            [{"name": LEARNER_LEARN, "demand": True, **pack_batches(parts), **more} for parts in by_learner],
+            self._learners,
+        )
 
     def close(self) -> dict[str, Any]:
         """End the task on all connected learners, and return the remaining infos.

@@ -124,10 +124,7 @@ class TaskRun:
             self._side.deal_with_collector_answer(self.task_id, self.buffer_id)
 
     def _take_collected(self, reply: Mapping[str, Any]) -> bool:
-        if "samples" in reply:
-            samples, infos = from_plain(reply["samples"]), list(reply.get("infos", ()))
-        else:  # the metadata of a sample, or an info
-            samples, infos = ([dict(reply)], []) if "data_id" in reply else ([], [reply])
+        samples, infos = from_plain(reply["samples"]), reply["infos"]
         if not (samples or infos):
             self._check_silence(reply, "made no env step")
         if reply.get("progress"):
@@ -151,12 +148,8 @@ class TaskRun:
         batches = self._batches(demand)
         if not batches:
             return False
-        if "batch_num" not in demand:
-            return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
-        reply = self._send(LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
-        if "batch_num" in reply:  # otherwise it must be asked
-            self._demand = reply
-        return self._take_infos(reply)
+        self._demand = self._send(LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
+        return self._take_infos(self._demand)
 
     def _news(self) -> dict[str, Any]:
         """Return what the learner has not been told of the statistics of the collectors."""
@@ -179,34 +172,25 @@ class TaskRun:
     def _batches(self, demand: Mapping[str, Any]) -> list[SampleList]:
         """Return the requested batches that the buffer has.
 
-        Wait for the first one; ask a learner of several again after a moment, as it may be done meanwhile.
+        Without any, wait a moment for data; the learner may be done meanwhile, so it is asked again.
         """
         batches: list[SampleList] = []
-        wanted = min(demand.get("batch_num", 1), _MAX_BATCHES)
-        while len(batches) < wanted and not self._is_ending():
+        while len(batches) < min(demand["batch_num"], _MAX_BATCHES) and not self._is_ending():
             batch = self._side.deal_with_learner_get_data(
                 self.task_id, self.buffer_id, demand["batch_size"], demand["cur_learner_iter"]
             )
-            if batch is not None:
-                batches.append(batch)
-            elif batches:
+            if batch is None:
+                if not batches:
+                    self._side.wait_for_data(self.task_id)
                 break
-            else:
-                self._side.wait_for_data(self.task_id)
-                if "batch_num" in demand:
-                    break
+            batches.append(batch)
         return batches
 
     def _take_infos(self, reply: Mapping[str, Any]) -> bool:
-        if "infos" in reply:
-            infos, done = list(reply["infos"]), int(reply.get("batches_done", 0))
-        else:  # one batch, one info
-            infos = [reply["info"]] if "info" in reply else []
-            done = len(infos)
-        if done:
-            self._side.deal_with_learner_batches_done(self.task_id, done)
+        if reply["batches_done"]:
+            self._side.deal_with_learner_batches_done(self.task_id, reply["batches_done"])
         is_done = False
-        for info in infos:
+        for info in reply["infos"]:
             if self._side.deal_with_learner_judge_finish(self.task_id, info):
                 is_done = True
             else:

@@ -136,9 +136,11 @@ class AutoLearner:
         if self.trained >= self.iterations and not self.has_told_end:
             self.has_told_end = True
             infos = [{"learner_step": self.trained, "priority_info": {}, "learner_done": True}]
-        left = 0 if self.has_told_end else min(self.at_once, self.iterations - self.trained)
-        demand = {"batch_size": self.batch_size, "cur_learner_iter": self.trained, "batch_num": left}
-        return {**demand, "infos": infos, "batches_done": 0, "task_id": "its own", "buffer_id": "own"}
+        return {**self._demand(), "infos": infos, "batches_done": 0, "task_id": "its own", "buffer_id": "own"}
+
+    def _demand(self, is_asked: bool = True) -> Row:
+        left = 0 if self.has_told_end or not is_asked else min(self.at_once, self.iterations - self.trained)
+        return {"batch_size": self.batch_size, "cur_learner_iter": self.trained, "batch_num": left}
 
     def _learn(self, task: Row) -> Row:
         infos = []
@@ -151,7 +153,7 @@ class AutoLearner:
                 priority_info["priority"] = [3.0] * len(batch)
             infos.append({"learner_step": self.trained, "priority_info": priority_info, "learner_done": False})
             self.trained += 1
-        return {"infos": infos, "batches_done": len(infos), "info": infos[-1]}
+        return {**self._demand(is_asked=False), "infos": infos, "batches_done": len(infos)}
 
     def _close(self, task: Row) -> Row:
         self.closed.set()

@@ -138,7 +138,13 @@ def test_a_learner_that_is_done_while_there_is_no_data_ends(make, workers):
 
     def get_data(task):
         infos = [{"learner_step": 0, "learner_done": True}] if done.is_set() else []
-        return {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0 if infos else 4, "infos": infos}
+        return {
+            "batch_size": 2,
+            "cur_learner_iter": 0,
+            "batch_num": 0 if infos else 4,
+            "infos": infos,
+            "batches_done": 0,
+        }
 
     learner = workers(AutoLearner(iterations=1, learner_get_data_task=get_data))
     coordinator = make([learner])

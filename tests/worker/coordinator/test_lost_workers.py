@@ -73,7 +73,7 @@ def hanging(arrived, let_go):
     def hang(task):
         arrived.set()
         assert let_go.wait(PATIENCE_S)
-        return {"infos": [], "batches_done": 0}
+        return {"batch_num": 0, "infos": [], "batches_done": 0}
 
     return hang
 

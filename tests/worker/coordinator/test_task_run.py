@@ -147,7 +147,7 @@ def test_metadata_pass_in_columns_both_ways_without_being_looked_at():
     ((_, _, _, data_id, data), *_) = side.told
     assert data_id == "a" and data.table is not None
     giving = Side(data)
-    learning, link = run_of("learner", giving, demand(1), {"infos": [learn_info(0, True)], "batches_done": 1})
+    learning, link = run_of("learner", giving, demand(1), demand(0, learn_info(0, True), done=1))
     assert learning.run() is True
     assert pack(link.sent[-1]["batches"]) == pack(message) and data.table is not None
     assert data == [first, {**first, "data_index": 1}]
@@ -192,15 +192,6 @@ def test_a_collector_is_asked_until_it_is_done():
     ]
 
 
-def test_a_collector_may_answer_one_by_one():
-    side = Side()
-    sample = {"data_id": "x_1", "task_id": "its own", "buffer_id": "its own", "unroll_split_begin": 0}
-    end = {"task_id": "its own", "collector_done": True, "cur_episode": 1, "cur_step": 314, "cur_sample": 314}
-    run, _ = run_of("collector", side, sample, end)
-    assert run.run() is True
-    assert side.told == [("data", "t", "b", "x_1", [sample]), ("judge", "t", 314)]
-
-
 def test_a_collector_whose_task_is_useless_is_done():
     side = Side()
     side.useless = True
@@ -219,7 +210,7 @@ def test_a_coordinator_that_ends_asks_nothing_more(kind):
 def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
     batches = [rows("a", 2), rows("b", 2), rows("c", 2)]
     side = Side(*batches)
-    run, link = run_of("learner", side, demand(2), {"infos": [], "batches_done": 0, "info": {}}, demand(0), demand(0))
+    run, link = run_of("learner", side, demand(2), demand(0), demand(0), demand(0))
     side.end_after = 2
     assert run.run() is False
     assert link.names == ["learner_get_data_task", "learner_learn_task"]
@@ -252,27 +243,9 @@ def test_a_learner_is_asked_again_when_there_was_nothing_for_what_it_wanted_with
 def test_a_learner_may_be_done_while_it_takes_batches():
     side = Side(rows("a", 2))
     infos = [learn_info(0), learn_info(1, True)]
-    run, _ = run_of("learner", side, demand(1), {"infos": infos, "batches_done": 1, "info": infos[-1]})
+    run, _ = run_of("learner", side, demand(1), demand(0, *infos, done=1))
     assert run.run() is True
     assert side.told == [("get", "t", "b", 2, 5), ("done", "t", 1), ("info", "t", "b", 0)]
-
-
-def test_a_learner_may_answer_one_by_one():
-    batches = [rows("a", 2), rows("b", 2)]
-    side = Side(None, None, *batches)
-    ask = {"task_id": "its own", "buffer_id": "its own", "batch_size": 2, "cur_learner_iter": 5}
-    run, link = run_of("learner", side, ask, {"info": learn_info(1)}, ask, {"info": learn_info(2, True)})
-    assert run.run() is True
-    assert [task.get("data") for task in link.sent] == [None, batches[0], None, batches[1]]
-    get = ("get", "t", "b", 2, 5)
-    assert side.told == [
-        *[get, ("wait", "t")] * 2,  # it cannot be asked anything else meanwhile
-        get,
-        ("done", "t", 1),
-        ("info", "t", "b", 1),
-        get,
-        ("done", "t", 1),
-    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=8))
@@ -311,7 +284,7 @@ def test_all_infos_are_told_in_order_and_no_batch_is_lost(cycles, has_data):
             self.sent.append(dict(task))
             if task["name"] == "learner_learn_task":
                 batches = unpack_batches(task)
-                return {"infos": infos(len(batches)), "batches_done": len(batches)}
+                return demand(0, *infos(len(batches)), done=len(batches))
             if not cycles:
                 return demand(0, learn_info(-1, True))
             wanted, told, done = cycles.pop()

@@ -14,7 +14,7 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
-from ding.worker.transport.chunk import to_content
+from ding.worker.transport.chunk import DATA_ID, to_content
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.transport import (
     COLLECTOR_CLOSE,
@@ -90,7 +90,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
     def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:
         own = self._slot.require()
         if self._overrides(CommCollector, "deal_with_collector_data"):
-            return {**self.deal_with_collector_data(), **own.ids}
+            return {**single_reply(self.deal_with_collector_data()), **own.ids}
         rows, infos = own.take(self._cfg.data_wait_s)
         silence_s = own.collector.silence_s
         progress = {**own.collector.progress(), "silence_s": silence_s}
@@ -164,6 +164,12 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
             self._task.close()
         finally:
             super().close()
+
+
+def single_reply(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reply of a collector with the metadata of one sample, or one info."""
+    is_sample = DATA_ID in entry
+    return {"samples": to_content([dict(entry)] if is_sample else []), "infos": [] if is_sample else [dict(entry)]}
 
 
 # The name of a transport is a type, too.

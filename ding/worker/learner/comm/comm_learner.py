@@ -113,6 +113,7 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
         self._task = self._open_task([], {})
+        self._single: SingleBatches | None = None  # if a subclass takes one batch at a time
         self._send_policy_freq = 1
 
     def _own_port(self) -> int:
@@ -153,9 +154,7 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
     def _get_data_task(self, task: dict[str, Any]) -> dict[str, Any]:
         own = self._slot.require()
         own.take_normalization(task)
-        if self._overrides(CommLearner, "deal_with_get_data", "deal_with_learner_learn"):
-            return {**self.deal_with_get_data(), **own.ids}
-        return self._progress(own)
+        return self._progress(own) if self._single is None else {**self._single.ask(), **own.ids}
 
     def _progress(self, task: LearnerTask) -> dict[str, Any]:
         """Wait until the learner wants batches, or has an info; return the number of batches, and the infos."""
@@ -168,8 +167,8 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
     def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
         own = self._slot.require()
         own.take_normalization(task)
-        if "batches" not in task:
-            return {"info": self.deal_with_learner_learn(task["data"]), **own.ids}
+        if self._single is not None:
+            return {**self._single.learn(task), **own.ids}
         own.queue.put(unpack_batches(task))
         if task.get("demand"):  # saves the coordinator a message: the answer has the next demand
             return self._progress(own)
@@ -201,6 +200,8 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         cfg = task_info["learner_cfg"]
         self._send_policy_freq = cfg.get("send_policy_freq", 1)
         hooks = self.hooks4call
+        if self._overrides(CommLearner, "deal_with_get_data", "deal_with_learner_learn"):
+            self._single = SingleBatches(self.deal_with_get_data, self.deal_with_learner_learn)
         task = self._task = self._open_task(names, task_info)
         group = task.group = self._join_group(task_info)
         try:
@@ -310,6 +311,31 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
             SendLearnInfoHook("send_learn_info", 100, position="after_iter"),
             SendLearnInfoHook("send_learn_info", 100, position="after_run"),
         ]
+
+
+class SingleBatches:
+    """The messages of a learner whose methods take one batch at a time.
+
+    Args:
+        get_data: returns `batch_size` and `cur_learner_iter`; called once for each batch.
+        learn: trains on a batch, and returns the info.
+    """
+
+    def __init__(self, get_data: Callable[[], dict[str, Any]], learn: Callable[[Rows], dict[str, Any]]) -> None:
+        self._get_data, self._learn = get_data, learn
+        self._demand: dict[str, Any] | None = None  # for a batch that has not come yet
+
+    def ask(self) -> dict[str, Any]:
+        """Return the reply to a request for the demand."""
+        if self._demand is None:
+            self._demand = self._get_data()
+        return {**self._demand, "batch_num": 1, "infos": [], "batches_done": 0}
+
+    def learn(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Train on the batch in a task, and return the reply, which demands no other batch yet."""
+        demand, self._demand = self.ask(), None
+        (batch,) = unpack_batches(task)
+        return {**demand, "batch_num": 0, "infos": [self._learn(list(batch))], "batches_done": 1}
 
 
 def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: Group) -> None:

@@ -70,13 +70,11 @@ def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
     assert "the samples 'env_gone_2' could not be read within 0 s" in failure["message"]
 
 
-def test_a_coordinator_that_gives_one_batch_at_a_time_hears_of_a_dropped_one(site, gone):
-    _, driver = site.pair(read_timeout_s=0.0)
+def test_whoever_gives_one_batch_at_a_time_hears_of_a_dropped_one(site, gone):
+    worker, driver = site.pair(read_timeout_s=0.0)
     driver.start(policy={"with_priority": True})
-    replies = []
-    for batch in (site.batch(1, 2), gone, site.batch(3, 4)):
-        driver.run("learner_get_data_task")
-        replies.append(driver.run("learner_learn_task", data=batch)["info"])
+    batches = site.batch(1, 2), gone, site.batch(3, 4)
+    replies = [worker.deal_with_learner_learn(batch) for batch in batches]
     assert [len(info["priority_info"]) for info in replies] == [3, 0, 3]
     assert [losses(info) for info in replies] == [(None, None), (1, 1), (1, 1)]
     assert [info["learner_done"] for info in replies] == [False] * 3
