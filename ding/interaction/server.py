@@ -74,7 +74,7 @@ def _failed(error: BaseException) -> Reply:
     return _refusal(500, f"{type(error).__name__}: {error}")
 
 
-def _shown(page: Page, is_locked: bool = False) -> Reply:
+def _page_reply(page: Page, is_locked: bool = False) -> Reply:
     """Return a page, with the status 401 if `is_locked`, by which a page can ask its reader for the token."""
     try:
         content = page.make()
@@ -174,7 +174,7 @@ class _Guarded(HTTPMessageDelegate):
         self._inner = HTTPMessageDelegate()
         if isinstance(answer, Page):
             loop = asyncio.get_running_loop()
-            reply = await loop.run_in_executor(None, _shown, answer, self._server.gate.is_locked)
+            reply = await loop.run_in_executor(None, _page_reply, answer, self._server.gate.is_locked)
         else:
             reply = answer
         line = ResponseStartLine("HTTP/1.1", reply.status, responses.get(reply.status, ""))
@@ -284,7 +284,7 @@ def new_app(
 
     app.before_request(refuse_if_closing)
     app.register_error_handler(Exception, reply_of)
-    views = {path: ("GET", lambda page=page: _as_response(_shown(page))) for path, page in pages.items()}
+    views = {path: ("GET", lambda page=page: _as_response(_page_reply(page))) for path, page in pages.items()}
     views |= {path: (method, _in_envelope(view)) for method, path, view in routes}
     for path, (method, view) in views.items():
         app.add_url_rule(path, path, view, methods=[method], provide_automatic_options=False)

@@ -51,7 +51,7 @@ class TaskRun:
         timeout_s: how long the worker may take to answer a message.
         is_ending: whether the coordinator ends all tasks.
         silence_limit_s: how long the task may make no progress; 0 for no limit.
-        normalization: returns the statistics of all collectors, which a learner is told when they have changed.
+        normalization: returns the statistics of all collectors, which a learner gets when they have changed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TaskRun:
         self.worker, self.task = worker, task
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
         self._silence_limit_s, self._normalization = silence_limit_s, normalization
-        self._told: Mapping[str, Any] = {}  # of the statistics
+        self._sent_statistics: Mapping[str, Any] = {}
         self._demand: dict[str, Any] | None = None  # a learner's request, from its last answer
         # The ids of the task, not those in the worker's replies.
         self.task_id: str = task["task_id"]
@@ -153,8 +153,8 @@ class TaskRun:
 
     def _news(self) -> dict[str, Any]:
         """Return what the learner has not been told of the statistics of the collectors."""
-        known, self._told = self._told, self._normalization()
-        return {} if self._told == known else {NORMALIZATION: self._told}
+        known, self._sent_statistics = self._sent_statistics, self._normalization()
+        return {} if self._sent_statistics == known else {NORMALIZATION: self._sent_statistics}
 
     def _check_silence(self, reply: Mapping[str, Any], what: str) -> None:
         """Check that the task makes progress, by the worker's clock: time in which it was not asked does not count.
