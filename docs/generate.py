@@ -326,7 +326,7 @@ def _is_written(value: Any) -> bool:
 
 BENCHMARKS = (
     "buffer", "collect", "vector", "serial", "ppo", "sac", "imports", "managers", "interaction", "parallel", "scale",
-    "scale_data", "crowd",
+    "scale_data", "slow_envs", "crowd",
 )  # fmt: skip
 
 

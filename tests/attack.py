@@ -29,6 +29,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from ding.interaction.access import RunToken, client_context
+from ding.utils.msgpack_helper import pack
 
 MEMORY_GOAL_MB, LATENCY_GOAL_S = 64.0, 1.0
 SECONDS, WORKERS, DESCRIPTORS = 4.0, 2, 1024  # of each attack; of the coordinator
@@ -312,7 +313,7 @@ class Peer:
                 assert b" 200 " in reply, reply
 
     def message(self, line: str, values: Any = None) -> bytes:
-        body = json.dumps(values).encode() if values else b""
+        body = pack(values or {})
         return head(self.port, f"{line} HTTP/1.1", *self._fields, f"Content-Length: {len(body)}") + body
 
     def disconnect(self) -> None:

@@ -59,7 +59,7 @@ from ding.worker.coordinator.coordinator import Coordinator, Progress
 from ding.worker.coordinator.solo_parallel_commander import REPORTED
 from ding.worker.learner.checkpoint import EXTRA, NORMALIZATION
 from ding.worker.transport.stores import EVALUATED
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, Launch, get_transport
+from ding.worker.transport.transport import Launch, get_transport
 
 _logger = logging.getLogger("ding")
 
@@ -294,13 +294,10 @@ class ParallelRun:
         self.coordinator.load_state_dict(state)
         self._line.env_steps_before = self.coordinator.progress().env_steps
         self._take_evaluations()
-        # Weights in memory are gone with the processes.
-        kept = "weights" if self._cfg.system.coordinator.transport == DEFAULT_TRANSPORT else "checkpoint"
         logging.getLogger("ding").warning(
-            "%s: resumes from the saved counters and buffers, and the newest %s; this is not exact: episodes "
+            "%s: resumes from the saved counters and buffers, and the newest weights; this is not exact: episodes "
             "begin anew, and samples after the last save are lost",
             self._cfg.main.exp_name,
-            kept,
         )
 
     def start(self) -> None:

@@ -27,7 +27,6 @@ from ding.entry.worker_process import (
     WorkerProcess,
 )
 from ding.worker.coordinator.coordinator import Coordinator
-from ding.worker.transport.stores import forget_memory_stores
 from ding.worker.transport.transport import WorkerReleased
 
 # How long the workers may take to start, with all imports.
@@ -432,9 +431,6 @@ class ThreadBackend(Backend):
         threads = {name: _closing(name, worker) for name, worker in self._workers.items()}
         for kind in sorted(END_S, key=END_S.__getitem__):
             join_all([thread for name, thread in threads.items() if self._kinds[name] == kind], END_S[kind])
-        for name in self._kinds:
-            for path in (self._system[name].path_data, self._system[name].path_policy):
-                forget_memory_stores(path)
         self._workers = {}
         return [name for name, thread in threads.items() if thread.is_alive()]
 

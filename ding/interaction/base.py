@@ -1,11 +1,10 @@
 """The replies and pages of servers, and small helpers: tokens, checks, contexts, an event to wait for both ways.
 
-Every reply is one JSON envelope, `{"success", "code", "message", "data"}`; `code` is 0 only on success.
+Every reply is one envelope, `{"success", "code", "message", "data"}`; `code` is 0 only on success.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import numbers
@@ -14,8 +13,7 @@ import secrets
 import string
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,20 +59,20 @@ class CommonErrorCode(IntEnum):
     COMMON_FAILURE = 1
 
 
-def envelope(success: bool, data: Any = None, message: str | None = None, code: int | None = None) -> str:
-    """Return the envelope as JSON text; `code` is 0 on success and never 0 otherwise."""
+def envelope(success: bool, data: Any = None, message: str | None = None, code: int | None = None) -> dict[str, Any]:
+    """Return the envelope; `code` is 0 on success and never 0 otherwise."""
     number = CommonErrorCode.SUCCESS if success else (code or CommonErrorCode.COMMON_FAILURE)
     text = message or ("Success." if success else "Failed.")
-    return json.dumps({"success": success, "code": int(number), "message": text, "data": data})
+    return {"success": success, "code": int(number), "message": text, "data": data}
 
 
 def flask_response(
     success: bool, data: Any = None, message: str | None = None, code: int | None = None
 ) -> flask.Response:
-    """Return a reply with the envelope and the status 200; for another status, a view returns `(reply, status)`."""
+    """Return a JSON reply with the envelope, with status 200; for another status, a view returns `(reply, status)`."""
     import flask
 
-    return flask.Response(envelope(success, data, message, code), mimetype="application/json")
+    return flask.Response(json.dumps(envelope(success, data, message, code)), mimetype="application/json")
 
 
 def success_response(data: Any = None, message: str | None = None) -> flask.Response:
@@ -238,27 +236,6 @@ class ControllableService(ControllableContext):
         """Ask the service to end, and wait until it has ended."""
         self.shutdown()
         self.join()
-
-
-_session_number: ContextVar[int | None] = ContextVar("session_number", default=None)
-
-
-def session_number() -> int | None:
-    """Return the number of the session to which the running task or hook of a slave belongs; None elsewhere.
-
-    The number is unique in this process.
-    """
-    return _session_number.get()
-
-
-@contextlib.contextmanager
-def in_session(number: int) -> Iterator[None]:
-    """Make `session_number` return `number` in this thread within the `with` block."""
-    token = _session_number.set(number)
-    try:
-        yield
-    finally:
-        _session_number.reset(token)
 
 
 class DblEvent:

@@ -19,7 +19,8 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ding.interaction.access import RunToken, client_context
 from ding.interaction.exception import refusal_of
-from ding.interaction.http_client import DEFAULT_BODY_LIMIT, DEFAULT_REQUEST_TIMEOUT, Limits, retry, url_host
+from ding.interaction.http_client import BINARY, DEFAULT_BODY_LIMIT, DEFAULT_REQUEST_TIMEOUT, Limits, retry, url_host
+from ding.utils.msgpack_helper import pack, unpack
 
 # A task, a heartbeat, and a disconnection may be sent at the same time.
 _MOST_IDLE = 3
@@ -35,7 +36,7 @@ class Reply(NamedTuple):
     values: Any
 
     def json(self) -> Any:
-        """Return the decoded body; None if it is not a JSON object."""
+        """Return the decoded body; None if it is neither a JSON object nor such a dict of msgpack."""
         return self.values
 
 
@@ -66,7 +67,7 @@ class PeerClient:
         host, port, https = address
         self._kind, self._address, self._token = kind, address, token
         self._retries, self._retry_waiting_s = retries, retry_waiting_s
-        self._headers = {"Content-Type": "application/json", **headers}
+        self._headers = {"Content-Type": BINARY, **headers}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token.secret}"
         self.url = f"{'https' if https else 'http'}://{url_host(host)}:{port}"
@@ -85,7 +86,7 @@ class PeerClient:
         deadline: float = math.inf,
         most_retries: float = math.inf,
     ) -> Reply:
-        """Send `data` as JSON and return the reply.
+        """Send `data` as msgpack and return the reply.
 
         Args:
             timeout: seconds (until the connection is open, from then until the reply is complete) of each try.
@@ -93,10 +94,11 @@ class PeerClient:
             most_retries: a limit for this request; 0 for one try.
 
         Raises:
+            TypeError: the data cannot be packed.
             requests.ConnectionError, requests.Timeout: the request or its reply was lost.
             ResponseException: the peer refuses the request, or is not a master or slave.
         """
-        body = json.dumps(data or {}).encode()
+        body = pack(data or {})
         merged = {**self._headers, **(headers or {})}
         reply = retry(
             lambda: self._exchange(method, path, body, merged, timeout, deadline),
@@ -134,7 +136,7 @@ class PeerClient:
                         raise requests.ConnectionError(f"a reply has more than {DEFAULT_BODY_LIMIT} bytes")
                     if monotonic() > end:
                         raise requests.ReadTimeout("a reply was not complete in time")
-                values = _decoded(content)
+                values = _decoded(content, response.headers.get("Content-Type") == BINARY)
                 if response.status < 300 and values is None:
                     raise requests.ConnectionError("half a reply has come, or one of something else")
                 return Reply(response.status, response.headers, content, values)
@@ -182,9 +184,9 @@ class PeerClient:
             return self._pool
 
 
-def _decoded(content: bytes) -> dict[str, Any] | None:
+def _decoded(content: bytes, is_binary: bool) -> dict[str, Any] | None:
     try:
-        values = json.loads(content)
+        values = unpack(content) if is_binary else json.loads(content)
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None

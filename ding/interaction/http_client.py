@@ -40,6 +40,8 @@ DEFAULT_HEARTBEAT_CHECK_SPAN = 1.0
 MIN_HEARTBEAT_CHECK_SPAN = 0.1
 
 DEFAULT_BODY_LIMIT = 64 * 2**20  # bytes
+# The content type of requests of masters, and of the results of tasks; see `ding.utils.msgpack_helper`.
+BINARY = "application/msgpack"
 
 
 _Reply = TypeVar("_Reply")

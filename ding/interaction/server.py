@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import queue
@@ -31,7 +32,7 @@ from werkzeug.exceptions import HTTPException
 from ding.interaction.access import RunToken, is_own_name, listed_hosts
 from ding.interaction.base import Page, ResponsibleException, envelope, success_response
 from ding.interaction.exception import SlaveErrorCode
-from ding.interaction.http_client import DEFAULT_BODY_LIMIT
+from ding.interaction.http_client import BINARY, DEFAULT_BODY_LIMIT
 
 # The most connections of clients that have not shown the token; the oldest gives way to a new one.
 _MOST_STRANGERS = 256
@@ -63,7 +64,7 @@ class Reply(NamedTuple):
 
 
 def _refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Reply:
-    body = envelope(False, message=message).encode()
+    body = json.dumps(envelope(False, message=message)).encode()
     return Reply(status, {"Content-Type": "application/json", **(headers or {})}, body)
 
 
@@ -73,7 +74,7 @@ def _failed(error: BaseException) -> Reply:
     return _refusal(500, f"{type(error).__name__}: {error}")
 
 
-def _shown(page: Page, is_locked: bool = False) -> Reply:
+def _page_reply(page: Page, is_locked: bool = False) -> Reply:
     """Return a page, with the status 401 if `is_locked`, by which a page can ask its reader for the token."""
     try:
         content = page.make()
@@ -89,7 +90,7 @@ class Gate:
 
     A request must pass these checks, in this order: its `Host` is a name of the server, and it has no `Origin` header,
     which would mean that it comes from a web page (403); it carries the token of the run, or is for a page that needs
-    none (401); its body is JSON (415) and within the limit (413).
+    none (401); its body is msgpack (415) and within the limit (413).
 
     Args:
         host: the host at which the server listens.
@@ -119,9 +120,9 @@ class Gate:
                 text = "The token of the run is missing or wrong (DING_TOKEN or DING_TOKEN_FILE)."
                 return _refusal(401, text, _CHALLENGE)
             return page
-        content_type = headers.get("Content-Type") or "application/json"
-        if content_type.partition(";")[0].strip().lower() != "application/json":
-            return _refusal(415, "The body must be application/json.")
+        content_type = headers.get("Content-Type") or BINARY
+        if content_type.partition(";")[0].strip().lower() != BINARY:
+            return _refusal(415, f"The body must be {BINARY}.")
         length = headers.get("Content-Length", "0")
         if length.isdigit() and int(length) > DEFAULT_BODY_LIMIT:
             return _refusal(413, f"Request Entity Too Large: the limit is {DEFAULT_BODY_LIMIT} bytes.")
@@ -173,7 +174,7 @@ class _Guarded(HTTPMessageDelegate):
         self._inner = HTTPMessageDelegate()
         if isinstance(answer, Page):
             loop = asyncio.get_running_loop()
-            reply = await loop.run_in_executor(None, _shown, answer, self._server.gate.is_locked)
+            reply = await loop.run_in_executor(None, _page_reply, answer, self._server.gate.is_locked)
         else:
             reply = answer
         line = ResponseStartLine("HTTP/1.1", reply.status, responses.get(reply.status, ""))
@@ -283,7 +284,7 @@ def new_app(
 
     app.before_request(refuse_if_closing)
     app.register_error_handler(Exception, reply_of)
-    views = {path: ("GET", lambda page=page: _as_response(_shown(page))) for path, page in pages.items()}
+    views = {path: ("GET", lambda page=page: _as_response(_page_reply(page))) for path, page in pages.items()}
     views |= {path: (method, _in_envelope(view)) for method, path, view in routes}
     for path, (method, view) in views.items():
         app.add_url_rule(path, path, view, methods=[method], provide_automatic_options=False)

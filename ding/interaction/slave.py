@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import logging
 import queue
 import threading
@@ -14,12 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ding.interaction.access import RunToken, same_secret
-from ding.interaction.base import ResponsibleException, envelope, in_session, number_or
+from ding.interaction.base import ResponsibleException, envelope, number_or, success_response
 from ding.interaction.exception import ConnectionRefuse as ConnectionRefuse
 from ding.interaction.exception import DisconnectionRefuse as DisconnectionRefuse
 from ding.interaction.exception import SlaveErrorCode, TaskFail, failure_for, failure_of
 from ding.interaction.exception import TaskRefuse as TaskRefuse
 from ding.interaction.http_client import (
+    BINARY,
     DEFAULT_BODY_LIMIT,
     DEFAULT_HEARTBEAT_SPAN,
     DEFAULT_SLAVE_PORT,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __path__: list[str] = []  # the modules below it that DI-engine has are aliases
 # After so many spans without a request of the master, it is lost.
 _MISSED_SPANS = 5
-_numbers = itertools.count(1)
 _log = logging.getLogger("ding.interaction")
 
 
@@ -44,44 +42,42 @@ class _Session:
     """One session with a master, from `/connect` until it ends; a later one is another object.
 
     Attributes:
-        number: see `session_number`.
         task_ids: the ids of the last accepted tasks.
         seen_at: when the master has sent the last request, by `time.monotonic`.
     """
 
     def __init__(self, token: str, address: str) -> None:
-        self.number = next(_numbers)
         self.token, self.address = token, address
         self.task_ids: deque[str] = deque(maxlen=100)
         self.seen_at = time.monotonic()
 
 
-class _Order:
+class _Task:
     """An accepted task, and the reply with its result once it has ended."""
 
     def __init__(self, session: _Session, task_id: str, data: Any) -> None:
         self.session, self.task_id, self.data = session, task_id, data
-        self.reply: str | None = None
+        self.reply: bytes | None = None
 
 
-class _Desk:
+class _Current:
     """The current session of a slave, if any, and its last task. This class is thread-safe.
 
     Attributes:
         session: the current session.
-        order: the last task, whose reply is kept until the next task, as it may get lost on the way.
+        task: the last task, whose reply is kept until the next task, as it may get lost on the way.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.session: _Session | None = None
-        self.order: _Order | None = None
+        self.task: _Task | None = None
         self._last_poll = 0
 
     @property
     def is_busy(self) -> bool:
         """Whether a task waits or runs."""
-        return self.order is not None and self.order.reply is None
+        return self.task is not None and self.task.reply is None
 
     def change(self, **attributes: Any) -> None:
         """Set attributes, and wake waiting threads."""
@@ -98,11 +94,11 @@ class _Desk:
             self._changed.notify_all()
             return True
 
-    def settle(self, order: _Order, reply: str) -> None:
+    def settle(self, task: _Task, reply: bytes) -> None:
         """Set the reply to a task, unless it has one."""
         with self._changed:
-            if order.reply is None:
-                order.reply = reply
+            if task.reply is None:
+                task.reply = reply
                 self._changed.notify_all()
 
     def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
@@ -110,7 +106,7 @@ class _Desk:
         with self._changed:
             return self._changed.wait_for(predicate, timeout_s)
 
-    def poll(self, order: _Order, timeout_s: float) -> str | None:
+    def poll(self, task: _Task, timeout_s: float) -> bytes | None:
         """Wait for the reply to a task; None after `timeout_s`, at the end of the session, or at the next poll.
 
         So the polls that a master abandons hold one thread at most.
@@ -120,10 +116,10 @@ class _Desk:
             self._changed.notify_all()
 
             def is_over() -> bool:
-                return order.reply is not None or self._last_poll != number or self.session is not order.session
+                return task.reply is not None or self._last_poll != number or self.session is not task.session
 
             self._changed.wait_for(is_over, timeout_s)
-            return order.reply
+            return task.reply
 
 
 class Slave(Role):
@@ -168,8 +164,8 @@ class Slave(Role):
         self.__span_s = number_or(DEFAULT_HEARTBEAT_SPAN, "heartbeat_span", heartbeat_span, MIN_HEARTBEAT_SPAN)
         self.__turn = threading.Lock()  # only one of `/connect`, `/disconnect` and a new task runs at a time
         self.__last_token: str | None = None  # of the last session that was disconnected
-        self.__desk = _Desk()
-        self.__orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self.__current = _Current()
+        self.__tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         super().__init__(
             "slave",
             [
@@ -179,7 +175,7 @@ class Slave(Role):
                 ("GET", "/heartbeat", lambda: self.__session() and None),
             ],
             {"heartbeat": self.__watch, "task": self.__work},
-            lambda: self.__orders.put(None),
+            lambda: self.__tasks.put(None),
             host=host,
             port=DEFAULT_SLAVE_PORT if port is None else port,
             channel=channel,
@@ -190,7 +186,9 @@ class Slave(Role):
 
     @abstractmethod
     def _process_task(self, task: Any) -> Any:
-        """Run a task and return its result, a JSON value; a falsy one reaches the master as `{}`.
+        """Run a task and return its result; a falsy one reaches the master as `{}`.
+
+        Both consist of what `ding.utils.msgpack_helper.pack` accepts.
 
         It is called in the task thread. Any exception fails the task: `TaskFail` with its own result, any other with
         its text as `message`, the name of its type as `exception`, and its `traceback`.
@@ -209,21 +207,21 @@ class Slave(Role):
         """Handle the loss of the master, which has sent nothing for too long; the slave can be connected again."""
 
     def __connect(self) -> flask.Response:
-        from flask import Response
-
         token = self.__request_token()
         body = _body("master", "data")
         address = body["master"].get("address") if isinstance(body["master"], dict) else None
         if not isinstance(address, str):
             raise ResponsibleException(1, "The body has no address of the master.")
         with self.__turn:
-            session = self.__desk.session
+            session = self.__current.session
             if session is None:
                 self._before_connection(body["data"])
-                self.__desk.change(session=_Session(token, address))
+                self.__current.change(session=_Session(token, address))
             elif not same_secret(token, session.token):  # otherwise the same request has arrived before
                 raise ResponsibleException(SlaveErrorCode.SLAVE_ALREADY_CONNECTED, "The slave has a master.")
-        return Response(envelope(True), mimetype="application/json", headers={HEARTBEAT_HEADER: f"{self.__span_s:g}"})
+        reply = success_response()
+        reply.headers[HEARTBEAT_HEADER] = f"{self.__span_s:g}"
+        return reply
 
     def __disconnect(self) -> None:
         if self.__last_token is not None and same_secret(self.__request_token(), self.__last_token):
@@ -232,33 +230,34 @@ class Slave(Role):
         data = _body("data")["data"]
         with self.__turn:
             self.__check_is_current(session)
-            with in_session(session.number):
-                self._before_disconnection(data)
+            self._before_disconnection(data)
             self.__last_token = session.token
-            self.__desk.end(session)
+            self.__current.end(session)
 
     def __task(self, task_id: uuid.UUID) -> flask.Response:
         """Accept a task, unless it was accepted before, and answer with its result, or that it still runs."""
         from flask import Response, request
 
-        session, desk, key = self.__session(), self.__desk, str(task_id)
+        from ding.utils.msgpack_helper import pack  # here: it imports numpy
+
+        session, current, key = self.__session(), self.__current, str(task_id)
         with self.__turn:
             self.__check_is_current(session)
             if key not in session.task_ids:
                 data = _body("data")["data"]
-                if desk.is_busy:
+                if current.is_busy:
                     raise ResponsibleException(SlaveErrorCode.TASK_ALREADY_EXIST, "The slave has a task.")
                 self._before_task(data)
                 session.task_ids.append(key)
-                desk.change(order=_Order(session, key, data))
-                self.__orders.put(desk.order)
-            order = desk.order
-        if order is None or order.task_id != key:
+                current.change(task=_Task(session, key, data))
+                self.__tasks.put(current.task)
+            task = current.task
+        if task is None or task.task_id != key:
             raise ResponsibleException(1, "The slave has a later task.")
         wait_s = request.args.get("wait", 0.0, type=float)
-        reply = desk.poll(order, min(self.__span_s, wait_s))
+        reply = current.poll(task, min(self.__span_s, wait_s))
         self.__check_is_current(session)
-        return Response(reply or envelope(True, {"status": "running"}), mimetype="application/json")
+        return Response(reply or pack(envelope(True, {"status": "running"})), mimetype=BINARY)
 
     def __request_token(self) -> str:
         """Return the token of the request, whose channel is checked first."""
@@ -275,29 +274,28 @@ class Slave(Role):
 
     def __session(self) -> _Session:
         """Return the session of the request."""
-        token, session = self.__request_token(), self.__desk.session
+        token, session = self.__request_token(), self.__current.session
         if session is None or not same_secret(token, session.token):
             raise _not_the_master()
         session.seen_at = time.monotonic()
         return session
 
     def __check_is_current(self, session: _Session) -> None:
-        if self.__desk.session is not session:
+        if self.__current.session is not session:
             raise _not_the_master()
 
     def __work(self, closing: threading.Event) -> None:
         """Run tasks, one after the other, until None is in the queue."""
-        while (order := self.__orders.get()) is not None:
-            self.__desk.settle(order, self.__run(order, closing))
-            del order  # do not keep it alive while waiting for the next task
+        while (task := self.__tasks.get()) is not None:
+            self.__current.settle(task, self.__run(task, closing))
+            del task  # do not keep it alive while waiting for the next task
 
-    def __run(self, order: _Order, closing: threading.Event) -> str:
+    def __run(self, task: _Task, closing: threading.Event) -> bytes:
         """Run a task and return the reply with its result."""
-        if closing.is_set() or self.__desk.session is not order.session:
+        if closing.is_set() or self.__current.session is not task.session:
             return _failed(failure_for("the slave was closed before it ran the task", "SlaveClosed"))
         try:
-            with in_session(order.session.number):
-                result = self._process_task(order.data)
+            result = self._process_task(task.data)
         except TaskFail as error:
             return _failed(error.result)
         except BaseException as error:  # SystemExit too: nothing that a task raises may end the thread
@@ -309,29 +307,29 @@ class Slave(Role):
         """End the session of a master that is silent for too long; at the end, do not leave it without a result."""
         from requests import ReadTimeout
 
-        desk = self.__desk
+        current = self.__current
         while not closing.wait(self.__span_s):
-            session = desk.session
+            session = current.session
             if session is None:
                 continue
             silence_s = time.monotonic() - session.seen_at
             if silence_s > _MISSED_SPANS * self.__span_s:
                 self.__lose(session, ReadTimeout(f"there was no request of the master for {silence_s:.1f} s"))
-        desk.wait_for(lambda: not desk.is_busy, GRACE_S / 2)
-        if desk.order is not None:
+        current.wait_for(lambda: not current.is_busy, GRACE_S / 2)
+        if current.task is not None:
             closed = failure_for("the slave was closed while it ran the task", "SlaveClosed")
-            desk.settle(desk.order, _failed(closed))
+            current.settle(current.task, _failed(closed))
 
     def __lose(self, session: _Session, error: Exception) -> None:
-        """End a session whose master is lost."""
-        if not self.__desk.end(session):
-            return
-        _log.warning("the slave at port %d has lost its master at %s: %s", self.port, session.address, error)
-        try:
-            with in_session(session.number):
+        """End a session whose master is lost; another master is not connected before the hook has returned."""
+        with self.__turn:
+            if not self.__current.end(session):
+                return
+            _log.warning("the slave at port %d has lost its master at %s: %s", self.port, session.address, error)
+            try:
                 self._lost_connection(session.address, error)
-        except BaseException:  # it must not end the thread that noticed the loss
-            _log.exception("_lost_connection has failed")
+            except BaseException:  # it must not end the thread that noticed the loss
+                _log.exception("_lost_connection has failed")
 
 
 def _not_the_master() -> ResponsibleException:
@@ -340,29 +338,33 @@ def _not_the_master() -> ResponsibleException:
 
 
 def _body(*keys: str) -> dict[str, Any]:
-    """Return the JSON object in the body of the request; refuse another body (400), or one without one of `keys`."""
+    """Return the dict in the body of the request; refuse another body (400), or one without one of `keys`."""
     from flask import request
 
+    from ding.utils.msgpack_helper import unpack
+
     try:
-        body: dict[str, Any] = json.loads(request.get_data() or b"{}")
-    except (ValueError, RecursionError):
-        raise ResponsibleException(1, "The body is not JSON, or too deeply nested.") from None
+        body: dict[str, Any] = unpack(request.get_data())
+    except ValueError:
+        raise ResponsibleException(1, "The body is not msgpack, or too deeply nested.") from None
     missing = keys if not isinstance(body, dict) else [key for key in keys if key not in body]
     if missing:
         raise ResponsibleException(1, f"The body has no {missing[0]}.")
     return body
 
 
-def _ended(status: str, result: Any) -> str:
+def _ended(status: str, result: Any) -> bytes:
     """Return the reply for a task that has ended with this result."""
+    from ding.utils.msgpack_helper import pack
+
     try:
-        reply = envelope(True, {"status": status, "result": result})
-    except (TypeError, ValueError, RecursionError) as error:  # errors of the JSON encoder
-        return _failed(failure_for(f"the result has no JSON form: {error}", type(error).__name__))
+        reply = pack(envelope(True, {"status": status, "result": result}))
+    except (TypeError, ValueError) as error:
+        return _failed(failure_for(f"the result cannot be sent: {error}", type(error).__name__))
     if len(reply) > DEFAULT_BODY_LIMIT:
         return _failed(failure_for(f"the result has more than {DEFAULT_BODY_LIMIT} bytes", "ResultTooLarge"))
     return reply
 
 
-def _failed(result: Any) -> str:
+def _failed(result: Any) -> bytes:
     return _ended("failed", result)

@@ -307,9 +307,11 @@ def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch
     ports = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     cfg = compile_config_parallel(main, with_command_mode(create), system, **ports)
     workers = make_workers(cfg.system)
-    connector = get_transport(cfg.system.coordinator.transport).connector(cfg.system.coordinator)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(workers.end)
         workers.start()
+        connector = get_transport(cfg.system.coordinator.transport).connector(cfg.system.coordinator)
+        stack.callback(connector.close)
         connector.start()
         token = cfg.system.coordinator.run_token.secret
         assert len(token) == 64
@@ -326,9 +328,6 @@ def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch
         for child in children:
             assert not any(token in text for text in [*child.cmdline(), *child.environ().values()])
         assert not [path for path in Path().rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
-    finally:
-        connector.close()
-        workers.end()
     other = make_workers(cfg.system)
     assert cfg.system.coordinator.run_token.secret != token
     other.end()

@@ -14,6 +14,8 @@ import uuid
 import pytest
 
 from ding.interaction import Master, Slave, TaskFail
+from ding.interaction.http_client import BINARY
+from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.system_helper import find_free_port
 
 DEADLINE_S = 60  # for what happens at once
@@ -78,15 +80,15 @@ def pair(slave=None, master=None):
         yield master, slave, connection
 
 
-def raw(port, method, path, body="{}", headers=None, host="127.0.0.1"):
-    """`(status, reply)` of a request as it stands; `body` is text, bytes, or an iterable of bytes, sent in chunks."""
+def raw(port, method, path, body=b"\x80", headers=None, host="127.0.0.1"):
+    """`(status, reply)` of a request as it stands; `body` is a dict, bytes, or an iterable of bytes, sent in chunks."""
+    body = pack(body) if isinstance(body, dict) else body
     connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
     try:
-        connection.request(
-            method, path, body=body, headers=headers or {}, encode_chunked=not isinstance(body, (str, bytes))
-        )
+        connection.request(method, path, body=body, headers=headers or {}, encode_chunked=not isinstance(body, bytes))
         response = connection.getresponse()
-        return response.status, json.loads(response.read())
+        decode = unpack if response.headers["Content-Type"] == BINARY else json.loads
+        return response.status, decode(response.read())
     finally:
         connection.close()
 
@@ -99,14 +101,14 @@ def outcome(reply):
     return status, values["code"]
 
 
-def desk(slave):
+def current_of(slave):
     """The session and the last task of a slave."""
-    return slave._Slave__desk
+    return slave._Slave__current
 
 
 def wait_until_idle(slave):
     """Wait until no task of the slave waits or runs."""
-    assert desk(slave).wait_for(lambda: not desk(slave).is_busy, DEADLINE_S)
+    assert current_of(slave).wait_for(lambda: not current_of(slave).is_busy, DEADLINE_S)
 
 
 def lose(connection, reason="for a test"):

@@ -18,7 +18,7 @@ from ding.interaction.exception import (
     SlaveTaskRefused,
 )
 from ding.interaction.master.task import TaskStatus
-from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, desk, pair, wait_until_idle
+from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, current_of, pair, wait_until_idle
 
 
 def test_a_task_is_run_and_its_result_comes_back():
@@ -49,21 +49,32 @@ def test_any_exception_in_a_task_fails_it_with_its_text_and_the_slave_goes_on():
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 
-def test_a_result_without_json_form_fails_the_task_with_its_text():
+def test_a_result_that_cannot_be_sent_fails_the_task_with_its_text():
     class Exotic(Adder):
         def _process_task(self, task):
-            return {"value": {1, 2}}
+            return {"value": object()}
 
     with pair(Exotic()) as (_, _, connection):
         task = connection.new_task({}).start().join(DEADLINE_S)
         assert task.status is TaskStatus.FAILED and task.result["exception"] == "TypeError"
-        assert "the result has no JSON form" in task.result["message"] and "set" in task.result["message"]
+        assert "the result cannot be sent: builtins.object" in task.result["message"]
 
 
 @pytest.mark.parametrize(
-    "value", [None, {}, [], 0, "", [1, "two", None], "text", 3.5, {"inf": math.inf, "text": "äöü \U0001f600"}]
+    "value",
+    [
+        None,
+        {},
+        [],
+        0,
+        "",
+        [1, "two", None],
+        "text",
+        3.5,
+        {"inf": math.inf, "text": "äöü \U0001f600", 3: (b"\x00", 2**70)},
+    ],
 )
-def test_results_of_any_json_type_arrive_as_they_are_and_falsy_ones_as_an_empty_object(value):
+def test_results_of_any_type_arrive_as_they_are_and_falsy_ones_as_an_empty_object(value):
     class Returning(Adder):
         def _process_task(self, task):
             return value
@@ -320,7 +331,7 @@ def test_a_master_needs_no_route_to_other_machines_and_tells_slaves_where_it_lis
     assert (Master().my_address, Master("0.0.0.0").my_address) == ("http://127.0.0.1:7235", "https://127.0.0.1:7235")
     with pair() as (master, slave, connection):
         assert master.my_address == f"http://127.0.0.1:{master.port}"
-        assert desk(slave).session.address == master.my_address
+        assert current_of(slave).session.address == master.my_address
         assert connection.new_task({"a": 1, "b": 1}).start().join(DEADLINE_S).result == {"sum": 2}
 
 

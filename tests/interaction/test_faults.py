@@ -17,7 +17,7 @@ from tests.interaction.fakes import (
     Gated,
     Proxy,
     Watcher,
-    desk,
+    current_of,
     lose,
     pair,
     raw,
@@ -163,7 +163,7 @@ def test_a_slave_is_not_lost_while_it_runs_a_long_task_or_none():
             third.set()
             slave.go.set()
             assert task.join(DEADLINE_S).result == {"sum": 5}
-        assert not slave.losses and desk(slave).session is not None
+        assert not slave.losses and current_of(slave).session is not None
 
 
 def test_a_slave_notices_that_its_master_has_dropped_it():
@@ -192,7 +192,7 @@ def test_a_slave_whose_master_is_gone_drops_its_results_and_takes_the_next_one()
             assert slave.running.wait(DEADLINE_S)
         assert task.join(DEADLINE_S).is_lost and task.result["message"].endswith("the master was closed")
         slave.go.set()
-        assert slave.lost.wait(DEADLINE_S) and desk(slave).session is None
+        assert slave.lost.wait(DEADLINE_S) and current_of(slave).session is None
         for _ in range(2):
             with Watcher() as master, master.new_connection("conn", "127.0.0.1", slave.port) as connection:
                 assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}

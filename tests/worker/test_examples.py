@@ -7,7 +7,7 @@ MODULES = (
     "ding.utils.data.plain_columns",
     "ding.utils.system_helper",
     "ding.worker.adapter.learner_aggregator",
-    "ding.worker.collector.comm.collector_session",
+    "ding.worker.collector.comm.collector_task",
     "ding.worker.collector.comm.comm_collector",
     "ding.worker.collector.comm.flask_fs_collector",
     "ding.worker.collector.marine_parallel_collector",

@@ -183,14 +183,14 @@ class SlaveConnection(ControllableContext):
             self.disconnect()
 
     def new_task(self, data: Any = None) -> Task:
-        """Return a task for the slave, not started yet; `data` is a JSON object, or None for an empty one."""
+        """Return a task for the slave, not started yet; `data` is a dict, see `pack`, or None for an empty one."""
         return Task(data, self._launch)
 
     def run(self, data: Any, timeout_s: float) -> tuple[TaskResultType, Any]:
         """Run a task in the calling thread, usually in one exchange; return how it ended, and its result.
 
         Raises:
-            TypeError: the data have no JSON form.
+            TypeError: the data cannot be packed; see `ding.utils.msgpack_helper.pack`.
             requests.RequestException: the slave was lost, or has not answered in time.
             SlaveResponseException: the slave did not accept the task.
         """

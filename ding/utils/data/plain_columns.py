@@ -68,14 +68,11 @@ def _plain_objects(values: list[Any]) -> list[Any]:
     return ["objects", values, None]
 
 
-def from_plain(plain: Any, limit_bytes: int | None = None) -> list[Any]:
+def from_plain(plain: Any) -> list[Any]:
     """Return the samples that `to_plain` got, as `Samples` if they were in columns.
 
-    Args:
-        limit_bytes: maximum size of the columns with all values written out; None for no limit.
-
     Raises:
-        ValueError: the data has another format, or is too large.
+        ValueError: the data has another format.
     """
     try:
         if isinstance(items := plain.get("items"), list):
@@ -84,16 +81,9 @@ def from_plain(plain: Any, limit_bytes: int | None = None) -> list[Any]:
         columns = _node_of(plain["columns"], blocks)
         if not columns or not isinstance(columns, dict) or any(len(column) != size for column in columns_of(columns)):
             raise ValueError(f"the columns do not have {size} values")
-        if limit_bytes is not None and sum(map(_expanded_bytes, columns_of(columns))) > limit_bytes:
-            raise ValueError(f"the samples take more than {limit_bytes} bytes")
         return Samples(Table(columns, size=size, chained=plain.get("chained", False)))
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
         raise ValueError(f"the data is not samples in columns: {e!r}") from e
-
-
-def _expanded_bytes(column: Column) -> int:
-    count = len(column.data) if column.rows is None else column.rows.size
-    return count * max(8, column.itemsize)
 
 
 def _node_of(plain: Any, blocks: Sequence[np.ndarray]) -> Node:

@@ -20,7 +20,7 @@ from ding.utils.system_helper import exist_operator_server
 from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import pack_batches, split, unpack_batches
-from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail
+from ding.worker.transport.comm_worker import TaskSlot, WorkerTask, dispatch, task_fail
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.transport import (
     DEFAULT_TRANSPORT,
@@ -233,7 +233,6 @@ class _Learner:
 
     Attributes:
         batch_size, capacity: the size and the number of batches that it requests.
-        takes_several: whether a message to it may have several batches.
         infos: its infos that the group has not reported yet.
         batches_done: the number of batches that it has read.
         silence_s: seconds without progress, as of the last request.
@@ -245,31 +244,25 @@ class _Learner:
         self.handle = handle
         self.batch_size = self.capacity = self.batches_done = 0
         self.silence_s = 0.0
-        self.takes_several = True
         self.infos: deque[dict[str, Any]] = deque()
         self.is_done = self.is_closed = False
 
     def take_demand(self, reply: Mapping[str, Any]) -> None:
-        self.batch_size, self.capacity = reply["batch_size"], reply.get("batch_num", 1)
-        self.takes_several = "batch_num" in reply
+        self.batch_size, self.capacity = reply["batch_size"], reply["batch_num"]
         self.silence_s = float(reply.get("silence_s", 0.0))
         self.take_infos(reply)
 
-    def task_for(self, parts: Sequence[list[Any]]) -> Task:
-        """Return the task to train on its parts of the batches."""
-        return {"name": LEARNER_LEARN, **(pack_batches(parts) if self.takes_several else {"data": list(parts[0])})}
-
     def take_infos(self, reply: Mapping[str, Any]) -> None:
-        infos = reply["infos"] if "infos" in reply else [reply["info"]] if "info" in reply else []
-        self.batches_done += reply.get("batches_done", 0) if "infos" in reply else len(infos)
+        infos = reply.get("infos", ())  # a learner that ends may have none
+        self.batches_done += reply.get("batches_done", 0)
         self.infos.extend(infos)
         self.is_done = self.is_done or any(info.get(_DONE) for info in infos)
         if self.is_done:
             self.capacity = 0
 
 
-class GroupRun:
-    """A run of one task on a fixed group of learners.
+class GroupTask(WorkerTask):
+    """A task on a fixed group of learners.
 
     Each batch is split into one part per learner, in order. All learners get the same number of batches, so learners
     that average their gradients stay synchronized. The group reports an info once all learners have reported theirs.
@@ -278,14 +271,10 @@ class GroupRun:
         handles: the learners, at least one.
         task: the start task with its `task_info`.
         timeout_s: seconds for a learner to answer a message.
-
-    Attributes:
-        ids: `task_id` and `buffer_id`.
     """
 
     def __init__(self, handles: Sequence[LearnerHandle], task: Task, timeout_s: float) -> None:
-        info = task.get("task_info") or {}
-        self.ids = {key: info.get(key) for key in ("task_id", "buffer_id")}
+        super().__init__(task.get("task_info") or {})
         self._timeout_s = timeout_s
         self._learners = [_Learner(handle) for handle in handles]
         self._batches_done = 0
@@ -302,7 +291,10 @@ class GroupRun:
     def demand(self, task: Task) -> dict[str, Any]:
         """Return the request of the group: the sum of the batch sizes, and the smallest number of batches."""
         asked = [learner for learner in self._learners if not learner.is_done]
-        replies = self._ask([task] * len(asked), asked)
+        return self._request([task] * len(asked), asked)
+
+    def _request(self, tasks: Sequence[Task], asked: Sequence[_Learner]) -> dict[str, Any]:
+        replies = self._ask(tasks, asked)
         for learner, reply in zip(asked, replies, strict=True):
             learner.take_demand(reply)
         requested = {"batch_size": sum(learner.batch_size for learner in self._learners)}
@@ -319,7 +311,7 @@ class GroupRun:
         return min(learner.capacity for learner in self._learners)
 
     def learn(self, task: Task) -> dict[str, Any]:
-        """Send each learner its part of each batch.
+        """Send each learner its part of each batch, and return the next request of the group.
 
         Raises:
             ValueError: the number or the size of the batches differs from the request.
@@ -330,12 +322,10 @@ class GroupRun:
         sizes = [learner.batch_size for learner in self._learners]
         by_learner = zip(*(split(batch, sizes) for batch in batches), strict=True)
         more = {key: task[key] for key in (NORMALIZATION,) if key in task}
-        tasks = [{**t.task_for(parts), **more} for t, parts in zip(self._learners, by_learner, strict=True)]
-        for learner, reply in zip(self._learners, self._ask(tasks), strict=True):
-            learner.capacity -= len(batches)
-            learner.take_infos(reply)
-        new = self._new_infos()
-        return {**new, "info": new["infos"][-1] if new["infos"] else {}}
+        return self._request(
+            [{"name": LEARNER_LEARN, "demand": True, **pack_batches(parts), **more} for parts in by_learner],
+            self._learners,
+        )
 
     def close(self) -> dict[str, Any]:
         """End the task on all connected learners, and return the remaining infos.
@@ -480,13 +470,11 @@ class LearnerAggregator:
         self._cfg = own = EasyDict({**self.settings.config(), **cfg})
         check_section(own, type(self))
         transport = get_transport(own.transport)
-        if transport.needs_addresses:
-            check_section(own, type(self), required=("master.port", "slave.port"))
         self._logger: Any = build_logger("./log", "learner_aggregator", need_tb=False)[0]
         self._connector = transport.connector(own.get("master", {}))
         self._server = transport.worker_server(self.serve, own.get("slave", {}), self.deal_with_lost_coordinator)
         self._group = LearnerGroup(self._connector, self._logger)
-        self._slot = TaskSlot[GroupRun]("learner", lambda run: run.close(), own.task_timeout + _CLOSE_S)
+        self._slot = TaskSlot[GroupTask]("learner", lambda task: task.close(), own.task_timeout + _CLOSE_S)
         self._sync: OperatorSync | None = None
         if exist_operator_server():
             self._sync = OperatorSync(
@@ -575,21 +563,21 @@ class LearnerAggregator:
         self._slot.begin(partial(self._begin, task))
         return {"message": "learner task has started"}
 
-    def _begin(self, task: dict[str, Any]) -> GroupRun:
+    def _begin(self, task: dict[str, Any]) -> GroupTask:
         connected = {handle.name for handle in self._group.handles}
         missing = [address for address in self._cfg.learner.values() if str(address[0]) not in connected]
         self._group.join_all(missing, REJOIN_S)
         handles = self._group.handles
         if not handles:
             raise task_fail({"message": "no connected learner"})
-        return GroupRun(handles, task, self._cfg.task_timeout)
+        return GroupTask(handles, task, self._cfg.task_timeout)
 
     def deal_with_get_data(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Return the request of the learners; see `GroupRun.demand`."""
+        """Return the request of the learners; see `GroupTask.demand`."""
         return self._slot.require().demand(task)
 
     def deal_with_learn(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Send the learners their parts of the batches; see `GroupRun.learn`."""
+        """Send the learners their parts of the batches; see `GroupTask.learn`."""
         return self._slot.require().learn(task)
 
     def deal_with_learner_close(self, task: dict[str, Any]) -> dict[str, Any]:

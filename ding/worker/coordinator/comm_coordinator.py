@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ding.utils.data.plain_columns import from_plain
 from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.base_parallel_commander import Task
 from ding.worker.coordinator.operator_server import OperatorWorkers
 from ding.worker.coordinator.worker_table import Worker, WorkerTable
 from ding.worker.learner.checkpoint import NORMALIZATION
-from ding.worker.transport.chunk import chunks_of, from_text, pack_batches
+from ding.worker.transport.chunk import chunks_of, pack_batches
 from ding.worker.transport.transport import (
     COLLECTOR,
     COLLECTOR_CLOSE,
@@ -50,7 +51,7 @@ class TaskRun:
         timeout_s: how long the worker may take to answer a message.
         is_ending: whether the coordinator ends all tasks.
         silence_limit_s: how long the task may make no progress; 0 for no limit.
-        normalization: returns the statistics of all collectors, which a learner is told when they have changed.
+        normalization: returns the statistics of all collectors, which a learner gets when they have changed.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class TaskRun:
         self.worker, self.task = worker, task
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
         self._silence_limit_s, self._normalization = silence_limit_s, normalization
-        self._told: Mapping[str, Any] = {}  # of the statistics
+        self._sent_statistics: Mapping[str, Any] = {}
         self._demand: dict[str, Any] | None = None  # a learner's request, from its last answer
         # The ids of the task, not those in the worker's replies.
         self.task_id: str = task["task_id"]
@@ -77,7 +78,7 @@ class TaskRun:
 
         Raises:
             TaskFailed, WorkerLost: see `WorkerClient.run`; all methods may raise them.
-            TypeError: the task contains a value that JSON cannot hold.
+            TypeError: the task contains a value that a message cannot hold.
         """
         own = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
         try:
@@ -123,10 +124,7 @@ class TaskRun:
             self._side.deal_with_collector_answer(self.task_id, self.buffer_id)
 
     def _take_collected(self, reply: Mapping[str, Any]) -> bool:
-        if "samples" in reply:
-            samples, infos = from_text(reply["samples"]), list(reply.get("infos", ()))
-        else:  # the metadata of a sample, or an info
-            samples, infos = ([dict(reply)], []) if "data_id" in reply else ([], [reply])
+        samples, infos = from_plain(reply["samples"]), reply["infos"]
         if not (samples or infos):
             self._check_silence(reply, "made no env step")
         if reply.get("progress"):
@@ -150,17 +148,13 @@ class TaskRun:
         batches = self._batches(demand)
         if not batches:
             return False
-        if "batch_num" not in demand:
-            return self._take_infos(self._send(LEARNER_LEARN, data=list(batches[0])))
-        reply = self._send(LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
-        if "batch_num" in reply:  # otherwise it must be asked
-            self._demand = reply
-        return self._take_infos(reply)
+        self._demand = self._send(LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
+        return self._take_infos(self._demand)
 
     def _news(self) -> dict[str, Any]:
         """Return what the learner has not been told of the statistics of the collectors."""
-        known, self._told = self._told, self._normalization()
-        return {} if self._told == known else {NORMALIZATION: self._told}
+        known, self._sent_statistics = self._sent_statistics, self._normalization()
+        return {} if self._sent_statistics == known else {NORMALIZATION: self._sent_statistics}
 
     def _check_silence(self, reply: Mapping[str, Any], what: str) -> None:
         """Check that the task makes progress, by the worker's clock: time in which it was not asked does not count.
@@ -178,34 +172,25 @@ class TaskRun:
     def _batches(self, demand: Mapping[str, Any]) -> list[SampleList]:
         """Return the requested batches that the buffer has.
 
-        Wait for the first one; ask a learner of several again after a moment, as it may be done meanwhile.
+        Without any, wait a moment for data; the learner may be done meanwhile, so it is asked again.
         """
         batches: list[SampleList] = []
-        wanted = min(demand.get("batch_num", 1), _MAX_BATCHES)
-        while len(batches) < wanted and not self._is_ending():
+        while len(batches) < min(demand["batch_num"], _MAX_BATCHES) and not self._is_ending():
             batch = self._side.deal_with_learner_get_data(
                 self.task_id, self.buffer_id, demand["batch_size"], demand["cur_learner_iter"]
             )
-            if batch is not None:
-                batches.append(batch)
-            elif batches:
+            if batch is None:
+                if not batches:
+                    self._side.wait_for_data(self.task_id)
                 break
-            else:
-                self._side.wait_for_data(self.task_id)
-                if "batch_num" in demand:
-                    break
+            batches.append(batch)
         return batches
 
     def _take_infos(self, reply: Mapping[str, Any]) -> bool:
-        if "infos" in reply:
-            infos, done = list(reply["infos"]), int(reply.get("batches_done", 0))
-        else:  # one batch, one info
-            infos = [reply["info"]] if "info" in reply else []
-            done = len(infos)
-        if done:
-            self._side.deal_with_learner_batches_done(self.task_id, done)
+        if reply["batches_done"]:
+            self._side.deal_with_learner_batches_done(self.task_id, reply["batches_done"])
         is_done = False
-        for info in infos:
+        for info in reply["infos"]:
             if self._side.deal_with_learner_judge_finish(self.task_id, info):
                 is_done = True
             else:

@@ -16,7 +16,6 @@ from easydict import EasyDict
 from ding.envs.env_manager.normalization import Normalization, moments_of_state
 from ding.utils.config_helper import (
     NO_DEFAULT,
-    ConfigError,
     Configurable,
     Setting,
     Settings,
@@ -149,8 +148,6 @@ class Coordinator(Configurable):
         own = EasyDict({"transport": DEFAULT_TRANSPORT, **self.config, **self._cfg.system.coordinator})
         check_section(own, type(self))
         transport = get_transport(own.transport)
-        if transport.needs_addresses:
-            _check_addresses(own)
         exp_name = self._cfg.main.exp_name
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
         path_data = own.get("path_data")
@@ -175,9 +172,8 @@ class Coordinator(Configurable):
         self._task_state, self._historical_task = self._scheduler.running, self._scheduler.finished
         parts = self._scheduler, self._buffers, self._monitor
         self._run_state = ParallelRunState(*parts, self._cfg, own, self._logger, self, lambda: self.parts)
-        return_timeout_s = own.worker_return_timeout if transport.workers_return else 0
         self.supervisor: WorkerSupervisor = self._comm_coordinator.operator or ReconnectSupervisor(
-            self._comm_coordinator.rejoin, self._deal_with_no_return, return_timeout_s
+            self._comm_coordinator.rejoin, self._deal_with_no_return, own.worker_return_timeout
         )
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
         self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
@@ -533,18 +529,3 @@ class Coordinator(Configurable):
         self.warn(f"{kind} {name} has not returned; {others} others continue")
         if not others:
             self.deal_with_error(error)
-
-
-def _check_addresses(own: Mapping[str, Any]) -> None:
-    """Check that the workers can be reached.
-
-    Raises:
-        ConfigError: the port of a worker is 0.
-    """
-    for kind in (LEARNER, COLLECTOR):
-        for name, _, port in own.get(kind, {}).values():
-            if not port:
-                raise ConfigError(
-                    f"system.coordinator.{kind}.{name} has port {port!r}, where it cannot be reached; start {name} "
-                    f"first and write the port that it reports there, or compile the config without {kind}_port=0"
-                )

@@ -15,13 +15,10 @@ from ding.league.base_league import BaseLeague, OneVsOneLeague, create_league, m
 from ding.league.player import ActivePlayer
 from ding.league.shared_payoff import flat_results
 from ding.utils.config_helper import ConfigError, Settings
-from ding.utils.file_helper import read_file
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMMANDER_REGISTRY, LEAGUE_REGISTRY
 from ding.worker.coordinator.base_parallel_commander import Task
 from ding.worker.coordinator.solo_parallel_commander import SoloCommander, Training
-from ding.worker.transport.stores import PolicyStore
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, get_transport
 
 # An evaluation counts as won if more than this share of its games is won.
 _EVAL_WIN_RATE = 0.7
@@ -37,12 +34,12 @@ class OneVsOneCommander(SoloCommander):
     against the hardest opponent are won. See `SoloCommander`.
 
     The learner also writes its weights to the player's checkpoint, where collectors read them. For a snapshot, the
-    newest weights are copied to another name in the same folder or store. They may be a few iterations older than the
+    newest weights are copied to another name in the same folder. They may be a few iterations older than the
     snapshot's name says; their own `iter` is exact.
 
     Args:
         cfg: the compiled main config. In the commander's section are `league`, merged into the league's defaults,
-            `path_policy`, the folder of the weights, and `transport`, which provides the store of the weights.
+            and `path_policy`, the folder of the weights.
 
     Raises:
         ConfigError: a value in the commander section or the league's is not allowed, or a number of episodes is missing
@@ -142,9 +139,6 @@ def _make_league(section: Mapping[str, Any]) -> BaseLeague:
             f"league.active_players = {dict(cfg.active_players)} for {len(cfg.player_category)} categories is not "
             f"allowed: one player is trained, and there would be {len(league.active_players)}"
         )
-    transport = get_transport(section.get("transport", DEFAULT_TRANSPORT))
-    if not transport.has_weight_files:
-        _move_weights(league, transport.policy_store(league.path_policy))
     return league
 
 
@@ -152,23 +146,6 @@ def _remove_old_weights(player: ActivePlayer) -> None:
     """Remove the weights of an earlier run, which collectors could take for the learner's first ones."""
     with contextlib.suppress(FileNotFoundError):
         os.remove(player.checkpoint_path)
-
-
-def _move_weights(league: BaseLeague, store: PolicyStore) -> None:
-    """Move the weights of the league's players to the store that learners and collectors use."""
-
-    def copy(src_checkpoint: str, dst_checkpoint: str) -> None:
-        version = store.read(src_checkpoint)
-        assert version is not None  # no version is known
-        store.write(dst_checkpoint, version.state)
-
-    beginning = (
-        league.active_players if league.cfg.use_pretrain else []
-    )  # others have no weights yet, or those of an earlier run
-    for player in (*beginning, *league.historical_players):
-        if os.path.exists(player.checkpoint_path):
-            store.write(player.checkpoint_path, read_file(player.checkpoint_path))
-    league.save_checkpoint = copy  # type: ignore[method-assign]
 
 
 def _win_rate(finished_task: Mapping[str, Any]) -> float:

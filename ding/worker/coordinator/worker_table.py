@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Literal, Protocol
 
 from ding.utils.system_helper import DaemonThreads
-from ding.worker.transport.transport import LEARNER, WorkerClient, WorkerLost
+from ding.worker.transport.transport import LEARNER, WorkerClient, WorkerGone, WorkerLost
 
 _KINDS = ("collector", "learner")
 
@@ -254,8 +254,8 @@ class ReconnectSupervisor:
             try:
                 self._join(kind, name, max(0.1, deadline - monotonic()))
                 return
-            except WorkerLost:
-                if monotonic() >= deadline:
+            except WorkerLost as e:
+                if isinstance(e, WorkerGone) or monotonic() >= deadline:
                     self._give_up(kind, name, error)
                     return
                 self._closed.wait(0.1)  # it has refused: it may still be ending its previous task

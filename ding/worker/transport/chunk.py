@@ -1,4 +1,4 @@
-"""Samples and metadata as the content of a file or as text: in columns, decoded without running code.
+"""Samples and metadata as the content of a file or of a message: in columns, decoded without running code.
 
 A sample is a dict (of tensors, arrays, numbers, strings, and dicts and lists of them), or a list of dicts for recurrent
 policies. Tensors and arrays that have the same key, shape and dtype in every sample become one array.
@@ -6,7 +6,6 @@ policies. Tensors and arrays that have the same key, shape and dtype in every sa
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -18,10 +17,6 @@ from ding.utils.msgpack_helper import pack, unpack
 
 # The keys of metadata that name the chunk of a sample, and its place there.
 DATA_ID, DATA_INDEX = "data_id", "data_index"
-
-
-# Limit of the size of a chunk, encoded and decoded, unless the worker's config sets another.
-CHUNK_BYTES = 256 * 2**20
 
 
 def encode_chunk(samples: Items, compressor: str = "lz4") -> bytes:
@@ -37,45 +32,38 @@ def encode_chunk(samples: Items, compressor: str = "lz4") -> bytes:
     """
     if not len(samples):
         raise ValueError("a chunk needs at least one sample")
-    table = table_of(samples)
-    content = to_plain(samples if table is None else table.compact())
+    content = to_content(samples)
     if compressor == "none":
         return pack(content)
     encoded: bytes = get_data_compressor(compressor)(content)
     return encoded
 
 
-def decode_chunk(data: bytes, compressor: str = "lz4", limit_bytes: int | None = None) -> list[Any]:
+def decode_chunk(data: bytes, compressor: str = "lz4") -> list[Any]:
     """Return the encoded samples, in columns (see `Samples`) if they have the same form.
 
     Nothing in `data` is executed or imported.
 
-    Args:
-        limit_bytes: limit of the size of the samples, both packed and written out in columns; None stands for 2^30 if
-            they are compressed, and for no limit otherwise.
-
     Raises:
         KeyError: the compressor is unknown.
-        ValueError: the bytes are damaged or not a chunk, the samples are too large, or there is not enough memory.
+        ValueError: the bytes are damaged or not a chunk, or there is not enough memory.
     """
     decompress = get_data_decompressor(compressor)
-    if compressor == "none" and limit_bytes is not None and len(data) > limit_bytes:
-        raise ValueError(f"the data has more than {limit_bytes} bytes")
     try:
-        content = unpack(data) if compressor == "none" else decompress(data, limit_bytes)
+        content = unpack(data) if compressor == "none" else decompress(data)
     except (ArithmeticError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError) as e:
         raise ValueError(f"the data is damaged: {e!r}") from e  # errors of numpy and torch
-    return samples_of(content, limit_bytes)
+    return samples_of(content)
 
 
-def samples_of(chunk: Any, limit_bytes: int | None = None) -> list[Any]:
+def samples_of(chunk: Any) -> list[Any]:
     """Return the samples of a chunk that was decompressed and unpacked.
 
     Raises:
-        ValueError: it is not a chunk, or its columns take more than `limit_bytes`.
+        ValueError: it is not a chunk.
     """
     try:
-        samples = from_plain(chunk, limit_bytes=limit_bytes)
+        samples = from_plain(chunk)
     except (MemoryError, ValueError) as e:
         raise ValueError(f"the data is not a chunk of samples: {e}") from e
     if not len(samples):
@@ -83,25 +71,15 @@ def samples_of(chunk: Any, limit_bytes: int | None = None) -> list[Any]:
     return samples
 
 
-def to_text(rows: Items) -> str:
-    """Return samples, or their metadata, as text for a message; empty text for no samples."""
-    return base64.b64encode(encode_chunk(rows, "none")).decode("ascii") if len(rows) else ""
-
-
-def from_text(text: Any) -> list[Any]:
-    """Return the samples that `to_text` encoded, in columns (see `Samples`) if they have the same form.
-
-    Raises:
-        ValueError: `text` is damaged or not text.
-    """
-    if not isinstance(text, str):
-        raise ValueError(f"the data is not a chunk of samples: it is a {type(text).__name__}")
-    return decode_chunk(base64.b64decode(text, validate=True), "none") if text else []
+def to_content(rows: Items) -> dict[str, Any]:
+    """Return samples, or their metadata, as the content of a chunk or of a message, which `from_plain` reads."""
+    table = table_of(rows)
+    return to_plain(rows if table is None else table.compact())
 
 
 def pack_batches(batches: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Return the entries of a message that carry batches; `unpack_batches` decodes them."""
-    return {"batches": to_text(concatenate_items(batches)), "batch_sizes": [len(batch) for batch in batches]}
+    return {"batches": to_content(concatenate_items(batches)), "batch_sizes": [len(batch) for batch in batches]}
 
 
 def unpack_batches(message: Mapping[str, Any]) -> list[list[Any]]:
@@ -110,10 +88,7 @@ def unpack_batches(message: Mapping[str, Any]) -> list[list[Any]]:
     Raises:
         ValueError: the message is damaged, or its batches have other sizes than it states.
     """
-    rows, sizes = from_text(message["batches"]), message.get("batch_sizes")
-    if type(sizes) is not list or not all(type(size) is int and size >= 0 for size in sizes):
-        raise ValueError(f"batch_sizes = {str(sizes)[:200]} is not allowed; it must be a list of sizes of batches")
-    return split(rows, sizes)
+    return split(from_plain(message["batches"]), message["batch_sizes"])
 
 
 def split(rows: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:

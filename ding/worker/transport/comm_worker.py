@@ -6,11 +6,10 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from easydict import EasyDict
 
-from ding.interaction.base import session_number
 from ding.interaction.exception import TaskFail, failure_for, failure_of
 from ding.torch_utils.thread_count import keep_thread_count
 from ding.utils.config_helper import (
@@ -24,7 +23,6 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
-from ding.worker.transport.stores import WEIGHTS_BYTES
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, RESOURCE, Handler, WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
@@ -40,7 +38,6 @@ WORKER_SETTINGS = Settings(
         "close_timeout_s": Setting(30.0, number(0), "Seconds that the end of a task may take."),
         "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples."),
         "path_policy": Setting(NO_DEFAULT, instance_of(str), "Folder of the weights."),
-        "policy_bytes": Setting(WEIGHTS_BYTES, integer(1), "Limit in bytes of a file of weights."),
         "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the worker listens."),
         "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the worker; 0 for a free one."),
         "task_import_names": Setting(NO_DEFAULT, instance_of(list, tuple), "Modules that a task may import."),
@@ -72,12 +69,21 @@ def dispatch(task: dict[str, Any], handlers: Mapping[str, Handler]) -> Any:
     return handler(task)
 
 
-class Run(Protocol):
-    """A running task."""
+class WorkerTask:
+    """A task of a worker.
 
-    @property
-    def ids(self) -> dict[str, Any]:
-        """A dict of `task_id` and `buffer_id`."""
+    Args:
+        task_info: the task, as the coordinator has sent it.
+
+    Attributes:
+        ids: `task_id` and `buffer_id`.
+        thread: the thread that runs it; set before it starts.
+    """
+
+    thread: threading.Thread
+
+    def __init__(self, task_info: Mapping[str, Any]) -> None:
+        self.ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
 
 
 class WorkerQueue:
@@ -153,37 +159,33 @@ class WorkerQueue:
             raise task_fail(self._failure)
 
 
-R = TypeVar("R", bound=Run)
+T = TypeVar("T", bound=WorkerTask)
 
 
-class TaskSlot(Generic[R]):
-    """A slot for one run at a time, which starts and ends runs. This class is thread-safe.
-
-    A run belongs to the session (see `session_number`) in which it started. `abandon` in another session, whose end was
-    noticed late, does not end the run.
+class TaskSlot(Generic[T]):
+    """A slot for one task at a time, which starts and ends tasks. This class is thread-safe.
 
     Args:
-        kind: the kind of run, for messages.
-        end: ends a run, in bounded time, and returns its report; called once for each run.
-        timeout_s: how long a thread waits for another one that starts or ends a run, and how long a new run waits for
-            the end of an abandoned one. After that, a run that hangs is left behind.
+        kind: the kind of worker, for messages.
+        end: ends a task, in bounded time, and returns its report; called once for each task.
+        timeout_s: how long a thread waits for another one that starts or ends a task, and how long a new task waits
+            for the end of an abandoned one. After that, a task that hangs is left behind.
 
     Attributes:
-        run: the current run, if any.
+        task: the current task, if any.
     """
 
-    def __init__(self, kind: str, end: Callable[[R], dict[str, Any]], timeout_s: float) -> None:
-        self.run: R | None = None
+    def __init__(self, kind: str, end: Callable[[T], dict[str, Any]], timeout_s: float) -> None:
+        self.task: T | None = None
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._session: int | None = None  # the session of the run
-        self._left: set[int | None] = set()  # the sessions whose coordinator has left
+        self._is_abandoned = False  # whether the coordinator of the task has left
         self._abandoning: threading.Thread | None = None
         self._report: dict[str, Any] = {}
 
-    def begin(self, make: Callable[[], R]) -> R:
-        """Make a run and return it.
+    def begin(self, make: Callable[[], T]) -> T:
+        """Make a task and return it.
 
         Raises:
             RuntimeError: another task runs, the slot is closed, or the coordinator has left meanwhile.
@@ -194,55 +196,53 @@ class TaskSlot(Generic[R]):
         with self._alone():
             if self._is_closed:
                 raise RuntimeError("the worker is closed; it takes no more tasks")
-            if self.run is not None:
-                raise RuntimeError(f"the {self._kind} is busy with the task {self.run.ids['task_id']}; close it first")
-            self._report, self._session = {}, session_number()
-            self._left.discard(None)  # without numbers, another coordinator has come
-            if self._session not in self._left:
-                self.run = run = make()
-                if self._session not in self._left:
-                    return run
+            if self.task is not None:
+                raise RuntimeError(f"the {self._kind} is busy with the task {self.task.ids['task_id']}; close it first")
+            self._report, self._is_abandoned = {}, False
+            self.task = task = make()
+            if self._is_abandoned:
                 self.end()
-            raise RuntimeError("the coordinator has left before its task has started")
+                raise RuntimeError("the coordinator has left before its task has started")
+            return task
 
-    def require(self) -> R:
-        """Return the current run.
+    def require(self) -> T:
+        """Return the current task.
 
         Raises:
             TaskFail: there is none.
         """
-        run = self.run
-        if run is None:
+        task = self.task
+        if task is None:
             raise task_fail({"message": f"no {self._kind} task runs"})
-        return run
+        return task
 
     def end(self) -> dict[str, Any]:
-        """End the current run and return its report; without a run, return the last report."""
+        """End the current task and return its report; without a task, return the last report."""
         with self._alone():
-            run, self.run = self.run, None
-            if run is not None:
-                self._report = {**self._end(run), "task_id": run.ids["task_id"]}
+            task, self.task = self.task, None
+            if task is not None:
+                self._report = {**self._end(task), "task_id": task.ids["task_id"]}
             return dict(self._report)
 
     def abandon(self) -> None:
-        """End the run of this session, whose coordinator has left, in a thread; another coordinator may connect."""
-        self._left.add(session_number())
+        """End the current task, whose coordinator has left, in a thread; another coordinator may connect."""
+        self._is_abandoned = True
         self._abandoning = threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True)
         self._abandoning.start()
 
     def _end_abandoned(self) -> None:
         try:
-            run = None
+            task = None
             with self._alone():
-                if self._session in self._left:
-                    run, self.run = self.run, None
-            if run is not None:  # it may hang, and must not block others
-                self._end(run)
+                if self._is_abandoned:
+                    task, self.task = self.task, None
+            if task is not None:  # it may hang, and must not block others
+                self._end(task)
         except Exception:  # no caller is left
             _logger.exception("the task of a coordinator that has left has failed to end")
 
     def close(self) -> None:
-        """End the run, and start no other. Further calls do nothing."""
+        """End the task, and start no other. Further calls do nothing."""
         self._is_closed = True
         try:
             self.end()
@@ -252,7 +252,7 @@ class TaskSlot(Generic[R]):
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the right to start or end a run."""
+        """Hold the right to start or end a task."""
         if not self._lock.acquire(timeout=self._timeout_s):
             raise TimeoutError(f"the {self._kind} has been starting or ending a task for {self._timeout_s:g} s")
         try:
@@ -261,7 +261,7 @@ class TaskSlot(Generic[R]):
             self._lock.release()
 
 
-class CommWorker(Generic[R]):
+class CommWorker(Generic[T]):
     """A mixin for comm learners and comm collectors, which receives tasks and runs one at a time.
 
     It is the first base class. The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close`
@@ -291,8 +291,7 @@ class CommWorker(Generic[R]):
         self._cfg = cfg
         self._sample_store = transport.sample_store(cfg.path_data)
         self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
-        self._policy_store.limit_bytes = int(cfg.policy_bytes)
-        self._slot = TaskSlot[R](self.kind, self._end, cfg.close_timeout_s)
+        self._slot = TaskSlot[T](self.kind, self._end, cfg.close_timeout_s)
         self._server: WorkerServer = transport.worker_server(
             self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator
         )
@@ -321,26 +320,26 @@ class CommWorker(Generic[R]):
         """Return the handlers of tasks by name."""
         raise NotImplementedError
 
-    def _end(self, run: R) -> dict[str, Any]:
-        """End a run, in bounded time, and return its report."""
+    def _end(self, task: T) -> dict[str, Any]:
+        """End a task, in bounded time, and return its report."""
         raise NotImplementedError
 
     def _overrides(self, base: type, *names: str) -> bool:
         """Return whether the class of this worker overrides one of these methods of `base`."""
         return any(getattr(type(self), name) is not getattr(base, name) for name in names)
 
-    def _join(self, thread: threading.Thread, task_id: Any, cause: str) -> None:
+    def _join(self, task: T, cause: str) -> None:
         """Wait for the thread of a task to end.
 
         Raises:
             TimeoutError: the thread does not end.
         """
         limit_s = self._cfg.close_timeout_s
-        thread.join(limit_s)
-        if thread.is_alive():
+        task.thread.join(limit_s)
+        if task.thread.is_alive():
             raise TimeoutError(
-                f"the {self.kind} of the task {task_id} has not ended within {limit_s:g} s and is abandoned; "
-                f"{cause} hangs"
+                f"the {self.kind} of the task {task.ids['task_id']} has not ended within {limit_s:g} s and is "
+                f"abandoned; {cause} hangs"
             )
 
     def deal_with_lost_coordinator(self) -> None:

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ding.interaction import Master, Slave
 from ding.interaction.exception import SlaveResponseException, SlaveSlaveAlreadyConnected
 from ding.interaction.master.task import TaskResultType
+from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.comm_worker import dispatch
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.transport import (
+    COLLECTOR,
+    LEARNER,
     RESOURCE,
     Connector,
     Handler,
@@ -217,7 +220,14 @@ class HttpTransport(Transport):
     name = "flask_fs"
 
     def connector(self, cfg: Mapping[str, Any]) -> HttpConnector:
-        return HttpConnector(cfg.get("host"), cfg["port"], cfg.get("run_token"))
+        for kind in (LEARNER, COLLECTOR):
+            for name, _, port in cfg.get(kind, {}).values():
+                if not port:
+                    raise ConfigError(
+                        f"system.coordinator.{kind}.{name} has port {port!r}, where it cannot be reached; start {name} "
+                        f"first and write the port that it reports there, or compile the config without {kind}_port=0"
+                    )
+        return HttpConnector(cfg.get("host"), cfg.get("port", 0), cfg.get("run_token"))
 
     def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerSlave:
         callback_fn: dict[str, Callable[..., Any]] = {"serve": serve, "deal_with_lost_coordinator": on_lost}

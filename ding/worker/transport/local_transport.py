@@ -1,9 +1,8 @@
-"""Tasks between roles in one process, for tests and for debugging a run."""
+"""Tasks between roles in one process, for tests and for debugging a run; samples and weights are in folders."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -12,8 +11,9 @@ from time import monotonic
 from typing import Any
 
 from ding.interaction.exception import TaskFail, failure_for, failure_of
+from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.transport import (
     Answer,
     Connector,
@@ -23,6 +23,7 @@ from ding.worker.transport.transport import (
     TaskFailed,
     Transport,
     WorkerClient,
+    WorkerGone,
     WorkerLost,
     result_of,
 )
@@ -38,7 +39,7 @@ _free_ports = itertools.count(1)
 class LocalWorkerServer:
     """The server of one worker, which runs its tasks in a thread, one after the other.
 
-    Tasks and results are converted to JSON, so that code for this transport works over HTTP, too.
+    Tasks and results are packed, so that code for this transport works over HTTP, too.
 
     Args:
         serve: runs a task and returns its result.
@@ -50,7 +51,7 @@ class LocalWorkerServer:
         self.port = port
         self._close_timeout_s = close_timeout_s
         self._serve = serve
-        self._tasks: queue.SimpleQueue[tuple[str, Answer] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[bytes, Answer] | None] = queue.SimpleQueue()
         self._pending: set[Answer] = set()  # answers to accepted tasks
         self._thread: threading.Thread | None = None
 
@@ -68,8 +69,8 @@ class LocalWorkerServer:
         self._thread = threading.Thread(target=self._work, name=f"local_worker_{self.port}", daemon=True)
         self._thread.start()
 
-    def submit(self, task: str) -> Answer:
-        """Queue a task, given as JSON, and return its future answer.
+    def submit(self, task: bytes) -> Answer:
+        """Queue a packed task, and return its future answer.
 
         Raises:
             WorkerLost: the server is closed.
@@ -87,9 +88,9 @@ class LocalWorkerServer:
             task, answer = entry
             if not answer.done():  # otherwise it was given up
                 try:
-                    answer.succeed(json.dumps(self._serve(json.loads(task)) or {}))
+                    answer.succeed(pack(self._serve(unpack(task)) or {}))
                 except TaskFail as e:
-                    answer.fail(TaskFail(result=_as_json(e.result)))
+                    answer.fail(TaskFail(result=_packable(e.result)))
                 except BaseException as e:  # the waiting caller receives any error
                     answer.fail(TaskFail(result=failure_of(e)))
             self._pending.discard(answer)
@@ -110,11 +111,11 @@ class LocalWorkerServer:
                 answer.fail(WorkerLost(f"the local server {self.port} was closed during a task"))
 
 
-def _as_json(result: Any) -> Any:
+def _packable(result: Any) -> Any:
     try:
-        return json.loads(json.dumps(result))
+        return unpack(pack(result))
     except (TypeError, ValueError) as e:
-        return failure_for(f"the result has no JSON form: {e}", type(e).__name__)
+        return failure_for(f"the result cannot be sent: {e}", type(e).__name__)
 
 
 def local_server(port: int) -> LocalWorkerServer | None:
@@ -135,7 +136,7 @@ class LocalWorkerClient(WorkerClient):
     def connect(self, timeout_s: float) -> None:
         self._server = local_server(self._port)
         if self._server is None:
-            raise WorkerLost(f"there is no worker {self.name} at the local port {self._port}")
+            raise WorkerGone(f"there is no worker {self.name} at the local port {self._port}")
         self._in_use.add(self)
         self._last_seen = monotonic()
 
@@ -143,11 +144,11 @@ class LocalWorkerClient(WorkerClient):
         server, name = self._server, str(task.get("name"))
         if server is None:
             raise WorkerLost(f"worker {self.name} is not connected")
-        answer = self._answer = server.submit(json.dumps(task))
+        answer = self._answer = server.submit(pack(task))
         if self._server is None:  # closed in between: no other thread would end the wait
             answer.fail(WorkerLost(f"worker {self.name} was disconnected"))
         try:
-            result = json.loads(answer.result(timeout_s))
+            result = unpack(answer.result(timeout_s))
         except TaskFail as e:
             self._last_seen = monotonic()
             raise TaskFailed(self.name, name, e.result) from e
@@ -172,11 +173,10 @@ class LocalConnector(Connector):
 
 @TRANSPORT_REGISTRY.register("local")
 class LocalTransport(Transport):
-    """The transport with tasks, samples and weights within one process."""
+    """The transport with tasks within one process, and samples and weights in files."""
 
     name = "local"
     launch = Launch.THREAD
-    needs_addresses = workers_return = has_weight_files = False
 
     def connector(self, cfg: Mapping[str, Any]) -> LocalConnector:
         return LocalConnector()
@@ -184,8 +184,8 @@ class LocalTransport(Transport):
     def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalWorkerServer:
         return LocalWorkerServer(serve, cfg.get("port", 0), cfg.get("close_timeout_s", 10.0))
 
-    def sample_store(self, root: str) -> MemorySampleStore:
-        return MemorySampleStore(root)
+    def sample_store(self, root: str) -> FolderSampleStore:
+        return FolderSampleStore(root)
 
-    def policy_store(self, root: str, trust_pickle: bool = False) -> MemoryPolicyStore:
-        return MemoryPolicyStore(root)
+    def policy_store(self, root: str, trust_pickle: bool = False) -> FolderPolicyStore:
+        return FolderPolicyStore(root, trust_pickle)

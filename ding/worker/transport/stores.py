@@ -1,13 +1,12 @@
-"""Stores of samples and weights, in a folder or in this process, that writers and readers share."""
+"""Stores of samples and weights that writers and readers share, and those in a folder."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from time import monotonic
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
@@ -49,25 +48,6 @@ def name_under(root: str, path: str) -> str:
     if folder and os.path.abspath(folder) == os.path.abspath(root):
         return check_plain_name(name)
     return check_plain_name(path)
-
-
-# Limits of a file of samples, and of one of weights.
-MAX_FILE_BYTES, WEIGHTS_BYTES = 2**31, 2**32
-
-
-@contextlib.contextmanager
-def open_limited(path: str, limit_bytes: int) -> Iterator[IO[bytes]]:
-    """Open a file for reading.
-
-    Raises:
-        ValueError: it is larger than `limit_bytes`.
-        OSError: it cannot be opened.
-    """
-    with open(path, "rb") as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes > limit_bytes:
-            raise ValueError(f"the file {path} is too large: {size_bytes} bytes of {limit_bytes}")
-        yield file
 
 
 class StorageError(OSError):
@@ -114,11 +94,9 @@ class SampleStore:
 
     Attributes:
         root: the folder, or the name, of the store.
-        limit_bytes: limit of the data that `read` returns; it may be set.
     """
 
     root: str
-    limit_bytes: int
 
     def write(self, name: str, data: bytes) -> None:
         """Store `data` under `name`, for readers after `flush` at the latest; they never see only a part of it."""
@@ -136,7 +114,7 @@ class SampleStore:
         Raises:
             FileNotFoundError: there is none, or it was deleted.
             OSError: it cannot be read.
-            ValueError: it is too large, or `name` leads out of the store.
+            ValueError: `name` leads out of the store.
         """
         raise NotImplementedError
 
@@ -161,13 +139,7 @@ EVALUATED = "evaluated"
 
 
 class PolicyStore(Protocol):
-    """A store of the newest weights by name.
-
-    Attributes:
-        limit_bytes: limit of the size of a file of weights; it may be set.
-    """
-
-    limit_bytes: int
+    """A store of the newest weights by name."""
 
     def write(self, name: str, state: dict[str, Any]) -> None:
         """Replace the weights under `name` by `state` = `{'model': ..., 'iter': ...}`."""
@@ -189,8 +161,6 @@ class FolderSampleStore(SampleStore):
         OSError: the folder cannot be made or is not writable.
     """
 
-    limit_bytes = MAX_FILE_BYTES
-
     def __init__(self, root: str) -> None:
         self.root = _writable_folder(root, "path_data")
 
@@ -199,7 +169,7 @@ class FolderSampleStore(SampleStore):
             file.write(data)
 
     def read(self, name: str) -> bytes:
-        with open_limited(self._path(name), self.limit_bytes) as file:
+        with open(self._path(name), "rb") as file:
             return file.read()
 
     def delete(self, *names: str) -> None:
@@ -225,16 +195,12 @@ class FolderPolicyStore:
         trust_pickle: whether to read files with other objects than numbers, strings, containers, arrays and tensors.
             Every user who can write into the folder can then run code in this process.
 
-    Attributes:
-        limit_bytes: limit of the size of a file; it may be set.
-
     Raises:
         OSError: the folder cannot be made or is not writable.
     """
 
     def __init__(self, root: str, trust_pickle: bool = False) -> None:
         self.root = _writable_folder(root, "path_policy")
-        self.limit_bytes = WEIGHTS_BYTES
         self._trust_pickle = trust_pickle
 
     def write(self, name: str, state: dict[str, Any]) -> None:
@@ -245,7 +211,7 @@ class FolderPolicyStore:
         path = self._path(name)
         if _token_of(os.stat(path)) == known:
             return None
-        with open_limited(path, self.limit_bytes) as file:
+        with open(path, "rb") as file:
             return PolicyVersion(load_weights(file, path, self._trust_pickle), _token_of(os.fstat(file.fileno())))
 
     def _path(self, name: str) -> str:
@@ -267,66 +233,6 @@ def load_weights(file: IO[bytes], path: str, trust_pickle: bool) -> dict[str, An
 
 def _token_of(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_ino, status.st_size
-
-
-# The content of the stores in this process, by kind and root.
-_memory: dict[tuple[str, str], dict[str, Any]] = {}
-
-
-def _memory_of(kind: str, root: str) -> dict[str, Any]:
-    return _memory.setdefault((kind, os.path.normpath(root)), {})
-
-
-def forget_memory_stores(root: str) -> None:
-    """Delete the content of the memory stores of `root`."""
-    for kind in ("samples", "policies"):
-        _memory.pop((kind, os.path.normpath(root)), None)
-
-
-class MemorySampleStore(SampleStore):
-    """The store of samples in this process, shared by all stores with the same `root`."""
-
-    def __init__(self, root: str) -> None:
-        self.root, self.limit_bytes = root, MAX_FILE_BYTES
-        self._blobs: dict[str, bytes] = _memory_of("samples", root)
-
-    def write(self, name: str, data: bytes) -> None:
-        self._blobs[name_under(self.root, name)] = data
-
-    def read(self, name: str) -> bytes:
-        try:
-            return self._blobs[name_under(self.root, name)]
-        except KeyError:
-            raise FileNotFoundError(f"there are no samples {name!r} in the store {self.root!r}") from None
-
-    def delete(self, *names: str) -> None:
-        for name in names:
-            self._blobs.pop(name_under(self.root, name), None)
-
-    def names(self, among: Collection[str] | None = None) -> set[str]:
-        if among is not None:
-            return {name for name in among if name_under(self.root, name) in self._blobs}
-        return set(self._blobs.copy())  # copied in one step: other threads may write meanwhile
-
-
-class MemoryPolicyStore:
-    """The store of weights in this process, shared by all stores with the same `root`; weights may have any size.
-
-    Written weights are copied, so that the writer may continue to train; readers must not change the returned ones.
-    """
-
-    def __init__(self, root: str) -> None:
-        self.root, self.limit_bytes = root, WEIGHTS_BYTES
-        self._versions: dict[str, PolicyVersion] = _memory_of("policies", root)
-
-    def write(self, name: str, state: dict[str, Any]) -> None:
-        self._versions[name_under(self.root, name)] = PolicyVersion(copy.deepcopy(state), new_token())
-
-    def read(self, name: str, known: Any = None) -> PolicyVersion | None:
-        version = self._versions.get(name_under(self.root, name))
-        if version is None:
-            raise FileNotFoundError(f"there are no weights {name!r} in {self.root} yet")
-        return None if version.token == known else version
 
 
 def new_token() -> str:

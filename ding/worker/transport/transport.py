@@ -49,20 +49,22 @@ class Transport(ABC):
     Attributes:
         name: the name under which it is registered.
         launch: where `parallel_pipeline` runs each worker.
-        needs_addresses: whether a coordinator must know the host and port of each worker.
-        workers_return: whether a lost worker may reappear at its old address by itself.
-        has_weight_files: whether weights are stored in files of their names in the folder of the store.
     """
 
     name: str
     launch = Launch.PROCESS
-    needs_addresses = True
-    workers_return = True
-    has_weight_files = True
 
     @abstractmethod
     def connector(self, cfg: Mapping[str, Any]) -> Connector:
-        """Return the coordinator's end; `cfg` holds the `host` and `port` to listen at, if it needs them."""
+        """Return the coordinator's end.
+
+        Args:
+            cfg: `host` and `port` to listen at, and optionally the workers, `learner` and `collector`, each
+                `{name: [name, host, port]}`.
+
+        Raises:
+            ConfigError: a worker cannot be reached at its address.
+        """
 
     @abstractmethod
     def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> WorkerServer:
@@ -80,7 +82,7 @@ class Transport(ABC):
 
     @abstractmethod
     def policy_store(self, root: str, trust_pickle: bool = False) -> PolicyStore:
-        """Return the policy store `root`.
+        """Return the policy store `root`, in which the weights of each name are also a file of that name.
 
         Args:
             trust_pickle: whether to read weights with arbitrary objects, which may run code.
@@ -228,6 +230,10 @@ class WorkerLost(RuntimeError):
     """The error that a worker cannot be reached, or did not answer in time; whether it ran the task is unknown."""
 
 
+class WorkerGone(WorkerLost):
+    """The error that there is no worker at an address, and that none will appear there by itself."""
+
+
 class WorkerReleased(WorkerLost):
     """The error that the coordinator had released the worker before the task was lost; it may have been replaced."""
 
@@ -236,12 +242,12 @@ class TaskStalled(WorkerLost):
     """The error of a worker that answers, but whose task makes no progress."""
 
 
-class Answer(Future[str]):
-    """The future answer of a worker, as JSON; the first outcome counts, from the worker or a caller that gives up."""
+class Answer(Future[Any]):
+    """The future answer of a worker; the first outcome counts, from the worker or a caller that gives up."""
 
-    def succeed(self, text: str) -> None:
+    def succeed(self, result: Any) -> None:
         with contextlib.suppress(InvalidStateError):
-            self.set_result(text)
+            self.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         with contextlib.suppress(InvalidStateError):
@@ -270,9 +276,10 @@ class WorkerClient:
         raise NotImplementedError
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
-        """Run `task` on the worker and return the result.
+        """Run `task` on the worker and return the result; both may have whatever `pack` accepts.
 
         Raises:
+            TypeError: the task has something else.
             TaskFailed: the worker failed the task.
             WorkerLost: the connection was lost, or the result did not arrive in time.
         """

@@ -19,7 +19,7 @@ from ding.interaction.access import (
     require_token,
 )
 from ding.interaction.exception import SlaveResponseException
-from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Watcher, desk, outcome, pair, raw
+from tests.interaction.fakes import DEADLINE_S, QUICK, Adder, Proxy, Watcher, current_of, outcome, pair, raw
 
 SECRET = "s3cret-" + "x" * 40
 
@@ -66,10 +66,10 @@ def test_another_content_type_is_a_415(server):
         "text/plain",
         "application/x-www-form-urlencoded",
         "multipart/form-data; boundary=x",
-        "application/jsonp",
+        "application/json",
     ):
         assert ping(server, **{"Content-Type": kind}) == (415, 1), kind
-    for kind in ("application/json", "APPLICATION/JSON; charset=utf-8", ""):
+    for kind in ("application/msgpack", "APPLICATION/MSGPACK; charset=utf-8", ""):
         assert ping(server, **{"Content-Type": kind}) == (200, 0), kind
 
 
@@ -136,7 +136,7 @@ def test_with_a_token_every_request_must_carry_it(monkeypatch):
 def test_every_secret_is_compared_in_a_time_that_does_not_tell_where_it_differs(monkeypatch):
     monkeypatch.setenv("DING_TOKEN", SECRET)
     with pair() as (master, slave, _):
-        session_token, compared, compare = desk(slave).session.token, [], hmac.compare_digest
+        session_token, compared, compare = current_of(slave).session.token, [], hmac.compare_digest
 
         def note(one, other):
             compared.append((one.decode(), other.decode()))
@@ -199,18 +199,18 @@ def test_tokens_stand_in_no_log_and_no_text(monkeypatch, caplog):
         secrets += [master._Role__self_token, slave._Role__self_token]
         for data in ({"a": 1, "b": 1}, {"raise": "x"}):
             with connection:
-                secrets.append(desk(slave).session.token)
+                secrets.append(current_of(slave).session.token)
                 task = connection.new_task(data).start().join(DEADLINE_S)
                 texts += [
                     repr(task.result),
                     repr(vars(connection)),
                     repr(vars(master)),
-                    repr(vars(desk(slave).session)),
+                    repr(vars(current_of(slave).session)),
                 ]
         with pytest.raises(SlaveResponseException) as refused:
             connection.disconnect()
         connection.connect()
-        secrets.append(desk(slave).session.token)
+        secrets.append(current_of(slave).session.token)
         slave.close()
         with pytest.raises(requests.ConnectionError) as unreached:
             connection.disconnect()

@@ -11,7 +11,7 @@ from tests.interaction.fakes import (
     Adder,
     Gated,
     Watcher,
-    desk,
+    current_of,
     free_port,
     open_files,
     pair,
@@ -101,11 +101,11 @@ def test_closing_a_master_fails_its_tasks_and_leaves_its_slaves_alone():
         assert task.join(DEADLINE_S).is_lost and len(lost) == 1
         assert task.result["message"] == "the connection to the slave 'conn' has ended: the master was closed"
         assert not connection.is_connected and "conn" not in master and master.losses == []
-        assert desk(slave).session is not None
+        assert current_of(slave).session is not None
         with pytest.raises(requests.ConnectionError):
             connection.new_task({}).start()
         connection.disconnect()  # works all the same, and lets the slave go
-        assert desk(slave).session is None
+        assert current_of(slave).session is None
         slave.go.set()
 
 

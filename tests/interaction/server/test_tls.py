@@ -13,7 +13,7 @@ import requests
 from ding.interaction import server as server_module
 from ding.interaction.access import RunToken, certificate_of, client_context, server_context
 from ding.interaction.http_client import get_host_ip
-from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, configure_tls, desk, make_certificate, pair
+from tests.interaction.fakes import DEADLINE_S, Adder, Gated, Watcher, configure_tls, current_of, make_certificate, pair
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_run_over_tls_works_like_any_other(certify, token):
             for size in (1, 200_000):
                 task = connection.new_task({"a": "x" * size, "b": "y"}).start().join(DEADLINE_S)
                 assert task.result == {"sum": "x" * size + "y"}
-            assert desk(slave).session.address == master.my_address
+            assert current_of(slave).session.address == master.my_address
         assert slave.losses == master.losses == []
 
 
@@ -78,7 +78,7 @@ def test_a_certificate_of_another_authority_or_name_is_refused(certify, monkeypa
         monkeypatch.setenv("DING_TLS_CA", make_certificate(tmp_path, "IP:127.0.0.1")[0])
         with pytest.raises(requests.ConnectionError, match=r"certificate verify failed: self.signed certificate"):
             master.new_connection("conn", "127.0.0.1", slave.port).connect()
-        assert not slave.ping() and desk(slave).session is None
+        assert not slave.ping() and current_of(slave).session is None
 
 
 @pytest.mark.guarantees("strangers")

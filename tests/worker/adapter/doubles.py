@@ -27,7 +27,7 @@ class _SlaveServer(Slave):
 
 
 class Learner:
-    """Speaks the documented messages, one batch at a time.
+    """Takes one batch at a time.
 
     Attributes:
         tasks: what it was asked.
@@ -67,12 +67,17 @@ class Learner:
         return {"message": "learner task has started"}
 
     def learner_get_data_task(self, task: Any) -> dict[str, Any]:
-        return {"task_id": "t", "buffer_id": "b", "batch_size": self.batch_size, "cur_learner_iter": 1}
+        return self._demand(1)
 
     def learner_learn_task(self, task: Any) -> dict[str, Any]:
-        priority_info = {"priority": [row["x"] for row in task["data"]]}
+        (batch,) = unpack_batches(task)
+        priority_info = {"priority": [row["x"] for row in batch]}
         info = {"learner_step": 7, "priority_info": priority_info, "learner_done": False}
-        return {"info": info, "task_id": "t", "buffer_id": "b"}
+        return {**self._demand(0), "infos": [info], "batches_done": 1}
+
+    def _demand(self, batch_num: int) -> dict[str, Any]:
+        demand = {"batch_size": self.batch_size, "cur_learner_iter": 1, "batch_num": batch_num}
+        return {**demand, "infos": [], "batches_done": 0, "task_id": "t", "buffer_id": "b"}
 
     def learner_close_task(self, task: Any) -> dict[str, Any]:
         return {"task_id": "t", "buffer_id": "b"}
@@ -103,13 +108,12 @@ class BatchLearner(Learner):
         return {"gpu": 1}
 
     def learner_get_data_task(self, task: Any) -> dict[str, Any]:
-        demand = {"batch_size": self.batch_size, "cur_learner_iter": self.step, "batch_num": self.room}
-        return {**demand, **self._told()}
+        return {**self._demand(self.room), "cur_learner_iter": self.step, **self._told()}
 
     def learner_learn_task(self, task: Any) -> dict[str, Any]:
-        self.batches += [[row["x"] for row in batch] for batch in unpack_batches(task)]
-        told = self._told()
-        return {**told, "info": told["infos"][-1] if told["infos"] else {}}
+        batches = unpack_batches(task)
+        self.batches += [[row["x"] for row in batch] for batch in batches]
+        return {**self._demand(self.room - len(batches)), "cur_learner_iter": self.step, **self._told()}
 
     def learner_close_task(self, task: Any) -> dict[str, Any]:
         self.trained += self.ends_with or 0

@@ -14,7 +14,7 @@ from ding.worker.coordinator.coordinator import failure_text
 from ding.worker.learner.comm import create_comm_learner
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.local_transport import LocalWorkerServer
-from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
+from ding.worker.transport.stores import FolderSampleStore
 from tests.worker.coordinator.fakes import collected, collector_task, finish_info, learner_task, local_cfg
 from tests.worker.learner.comm.workers import POLICIES, task_info
 
@@ -75,7 +75,7 @@ class Run:
         self.learners = [create_comm_learner(EasyDict(worker)) for _ in range(LEARNERS)]
         for learner in self.learners:
             learner.start()
-        store = (FolderSampleStore if kind == "http" else MemorySampleStore)(self.paths["path_data"])
+        store = FolderSampleStore(self.paths["path_data"])
         self.collector = Collector(kind, store)
         ends = {end: {"host": "127.0.0.1", "port": 0} for end in ("master", "slave")}
         addresses = {str(i): (str(i), "127.0.0.1", learner.port) for i, learner in enumerate(self.learners)}
@@ -108,8 +108,6 @@ class Run:
         self.aggregator.close()
         for part in (self.collector.server, *self.learners):
             part.close()
-        forget_memory_stores(self.paths["path_data"])
-        forget_memory_stores(self.paths["path_policy"])
 
 
 @pytest.fixture(params=["local", "http"])

@@ -15,7 +15,7 @@ from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker import Coordinator
 from ding.worker.coordinator.base_parallel_commander import BaseCommander
 from ding.worker.coordinator.scheduler import TaskState
-from ding.worker.transport.chunk import to_text, unpack_batches
+from ding.worker.transport.chunk import to_content, unpack_batches
 from ding.worker.transport.local_transport import LocalWorkerServer
 
 LOGGER = logging.getLogger("test_coordinator")
@@ -101,7 +101,7 @@ def batched_collector(**answers: Callable[[Row], Any]) -> FakeWorker:
 
 def collected(samples: list[Row] = [], infos: list[Row] = []) -> Row:
     """The reply of a collector."""
-    return {"samples": to_text(samples), "infos": infos, "error": None, "task_id": "its own", "buffer_id": "own"}
+    return {"samples": to_content(samples), "infos": infos, "error": None, "task_id": "its own", "buffer_id": "own"}
 
 
 class AutoLearner:
@@ -136,9 +136,11 @@ class AutoLearner:
         if self.trained >= self.iterations and not self.has_told_end:
             self.has_told_end = True
             infos = [{"learner_step": self.trained, "priority_info": {}, "learner_done": True}]
-        left = 0 if self.has_told_end else min(self.at_once, self.iterations - self.trained)
-        demand = {"batch_size": self.batch_size, "cur_learner_iter": self.trained, "batch_num": left}
-        return {**demand, "infos": infos, "batches_done": 0, "task_id": "its own", "buffer_id": "own"}
+        return {**self._demand(), "infos": infos, "batches_done": 0, "task_id": "its own", "buffer_id": "own"}
+
+    def _demand(self, is_asked: bool = True) -> Row:
+        left = 0 if self.has_told_end or not is_asked else min(self.at_once, self.iterations - self.trained)
+        return {"batch_size": self.batch_size, "cur_learner_iter": self.trained, "batch_num": left}
 
     def _learn(self, task: Row) -> Row:
         infos = []
@@ -151,7 +153,7 @@ class AutoLearner:
                 priority_info["priority"] = [3.0] * len(batch)
             infos.append({"learner_step": self.trained, "priority_info": priority_info, "learner_done": False})
             self.trained += 1
-        return {"infos": infos, "batches_done": len(infos), "info": infos[-1]}
+        return {**self._demand(is_asked=False), "infos": infos, "batches_done": len(infos)}
 
     def _close(self, task: Row) -> Row:
         self.closed.set()

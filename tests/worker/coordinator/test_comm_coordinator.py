@@ -166,7 +166,7 @@ def test_closing_ends_running_tasks_without_telling_of_them(make, collector):
     learner = FakeWorker(
         resource=lambda task: {"gpu": 1},
         learner_start_task=lambda task: {},
-        learner_get_data_task=lambda task: {"batch_size": 2, "cur_learner_iter": 0, "batch_num": 0, "infos": []},
+        learner_get_data_task=lambda task: {"batch_num": 0, "infos": [], "batches_done": 0},
         learner_close_task=lambda task: TaskFail(result={"message": "it is not needed any more"}),
     )
     collector.answers["collector_data_task"] = lambda task: collected()

@@ -8,7 +8,7 @@ from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
 from ding.worker.coordinator.coordinator import TaskState, failure_text
-from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from ding.worker.transport.stores import FolderSampleStore
 from ding.worker.transport.transport import TaskFailed
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
@@ -40,9 +40,8 @@ def own_threads():
 
 @pytest.fixture
 def chunks():
-    store = MemorySampleStore("chunks of a test")
+    store = FolderSampleStore("chunks of a test")
     yield store
-    forget_memory_stores("chunks of a test")
 
 
 def text_log():

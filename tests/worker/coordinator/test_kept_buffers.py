@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.coordinator.buffer_set import BufferFill, BufferSet
 from ding.worker.coordinator.limiter import SampleLimiter
-from ding.worker.transport.stores import FolderSampleStore, MemorySampleStore, forget_memory_stores
+from ding.worker.transport.stores import FolderSampleStore
 
 LOGGER = logging.getLogger("test_kept_buffers")
 KINDS = {
@@ -28,7 +28,7 @@ class BufferSets:
     """Buffer sets that share a store of chunks in memory."""
 
     def __init__(self):
-        self.store = MemorySampleStore(os.path.join("exp", "data"))
+        self.store = FolderSampleStore(os.path.join("exp", "data"))
         self.made = []
 
     def make(self):
@@ -51,7 +51,6 @@ class BufferSets:
     def close(self):
         for buffer_set in self.made:
             buffer_set.close()
-        forget_memory_stores(self.store.root)
 
 
 @pytest.fixture

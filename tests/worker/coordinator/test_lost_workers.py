@@ -10,8 +10,8 @@ from ding.worker import Coordinator, create_comm_collector
 from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.learner.comm import NaiveLearner
 from ding.worker.transport import http_transport
-from ding.worker.transport.stores import FolderPolicyStore, MemorySampleStore, forget_memory_stores
-from ding.worker.transport.transport import TaskStalled, WorkerLost, WorkerReleased
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
+from ding.worker.transport.transport import TaskStalled, WorkerGone, WorkerLost, WorkerReleased
 from tests.worker.collector.parallel_fakes import GATES, Gate, collector_cfg, weights
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
@@ -48,7 +48,7 @@ def hanging(arrived, let_go):
     def hang(task):
         arrived.set()
         assert let_go.wait(PATIENCE_S)
-        return {"infos": [], "batches_done": 0}
+        return {"batch_num": 0, "infos": [], "batches_done": 0}
 
     return hang
 
@@ -228,7 +228,7 @@ def test_places_for_tasks_come_and_go_with_collectors_but_for_those_who_were_spa
 
 
 def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
-    store, keeper = MemorySampleStore("lost"), Keeper()
+    store, keeper = FolderSampleStore("lost"), Keeper()
     arrived, let_go = threading.Event(), threading.Event()
     first = workers(AutoLearner(99, learner_learn_task=hanging(arrived, let_go)))
     second = workers(AutoLearner(2))
@@ -256,7 +256,6 @@ def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
     told = [coordinator._commander.told.get(timeout=PATIENCE_S)[0] for _ in range(3)]
     assert told == ["update_learner_info", "update_learner_info", "finish_learner_task"]
     assert coordinator.failure is None
-    forget_memory_stores("lost")
 
 
 def test_a_worker_that_nobody_brings_back_ends_the_run(make, workers):
@@ -276,7 +275,7 @@ def test_a_worker_that_is_back_but_cannot_be_connected_is_lost_again(is_able, ma
     coordinator = make(keeper=keeper)
     coordinator.start()
     coordinator.deal_with_worker_back("collector", "collector0", "local", 999)
-    assert keeper.asked == [("collector", "collector0", WorkerLost)]
+    assert keeper.asked == [("collector", "collector0", WorkerGone)]
     assert coordinator.system_shutdown_flag is not is_able
     assert isinstance(coordinator.failure, WorkerLost) is not is_able
 
@@ -316,6 +315,13 @@ def keep():
         assert keeper.lost("collector", "c", WorkerLost("gone")) is False
 
 
+def test_a_worker_that_will_not_be_back_is_given_up_at_once(keep):
+    joiner, error = Joiner(at=2, error=WorkerGone("there is none")), WorkerLost("gone")
+    assert keep(joiner, PATIENCE_S).lost("collector", "c", error) is True
+    assert joiner.has_given_up.wait(PATIENCE_S)
+    assert joiner.given_up == [("collector", "c", error)]
+
+
 def test_a_lost_worker_is_tried_until_it_is_back(keep):
     joiner = Joiner(at=3)
     keeper = keep(joiner, PATIENCE_S)
@@ -342,7 +348,7 @@ def test_a_worker_that_is_back_and_fails_is_given_up_with_that_error(keep):
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_run_goes_on_without_a_worker_if_there_are_others(others, make, workers):
     collectors = [workers(batched_collector()) for _ in range(others)]
-    coordinator, error = make([], collectors), WorkerLost("gone")
+    coordinator, error = make([], collectors, keeper=Keeper(False)), WorkerLost("gone")
     coordinator.start()
     coordinator.deal_with_worker_lost("collector", "collector9", None, error)
     assert coordinator.failure is (None if others else error)

@@ -8,7 +8,7 @@ import torch
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.one_vs_one_parallel_commander import OneVsOneCommander
-from ding.worker.transport.stores import FolderPolicyStore, MemoryPolicyStore, forget_memory_stores
+from ding.worker.transport.stores import FolderPolicyStore
 from tests.worker.coordinator import fakes
 from tests.worker.coordinator.fakes import is_eval, main_cfg
 
@@ -30,7 +30,6 @@ def make(clock):
     yield make
     for commander in made:
         commander.close()
-    forget_memory_stores("policy")
 
 
 def finish(commander, task, results=(), **result):
@@ -106,16 +105,6 @@ def test_after_a_snapshot_an_earlier_self_plays_too_without_being_trained(make):
     assert store.read(earlier).state == weights(20)
     train(commander, 21, 22)
     assert store.read(CHECKPOINT).state == weights(22) and store.read(earlier).state == weights(20)
-
-
-def test_pretrained_weights_are_put_into_memory(make):
-    torch.save(weights(7), "pretrained.pth")
-    pretrained = {"pretrain_checkpoint_path": {"default": "pretrained.pth"}}
-    league = {"use_pretrain": True, "use_pretrain_init_historical": True, **pretrained}
-    commander = make(transport="local", league=league)
-    store = MemoryPolicyStore("policy")
-    (historical,) = commander._league.historical_players
-    assert store.read(CHECKPOINT).state == store.read(historical.checkpoint_path).state == weights(7)
 
 
 def test_weights_of_an_earlier_run_are_not_taken_for_those_of_this_one(make):

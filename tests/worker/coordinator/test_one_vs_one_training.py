@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from ding.worker.coordinator.coordinator import failure_text
-from ding.worker.transport.stores import FolderPolicyStore, MemoryPolicyStore
+from ding.worker.transport.stores import FolderPolicyStore
 from tests.worker.collector import marine_fakes
 from tests.worker.coordinator.test_training import MAIN as SOLO_MAIN
 
@@ -30,15 +30,12 @@ CREATE = {
     "collector": {"type": "marine", "import_names": [MARINE]},
     "commander": {"type": "one_vs_one"},
 }
-STORES = {"local": MemoryPolicyStore, "http": FolderPolicyStore}
 
 
 @pytest.fixture(params=["local", "http"])
 def train(trainer, request):
-    """Trains; `train.store` opens the store of the weights."""
-    train = partial(trainer.train, MAIN, CREATE, transport=request.param)
-    train.store = STORES[request.param]
-    return train
+    """Trains."""
+    return partial(trainer.train, MAIN, CREATE, transport=request.param)
 
 
 def test_a_training_against_earlier_selves_ends_with_an_evaluation_of_the_last_weights(train):
@@ -49,7 +46,7 @@ def test_a_training_against_earlier_selves_ends_with_an_evaluation_of_the_last_w
     assert evaluations[-1]["game_result"] == [["wins"], ["wins"]]
     steps = [player.total_agent_step for player in league.historical_players]
     assert steps[-1] >= 20 and len(steps) >= 2
-    store = train.store(league.path_policy)
+    store = FolderPolicyStore(league.path_policy)
     read = [store.read(player.checkpoint_path).state for player in [*league.historical_players, *league.active_players]]
     # A snapshot is of weights that were sent at about that time, so of no earlier ones than the snapshot before.
     iterations = [state["iter"] for state in read]

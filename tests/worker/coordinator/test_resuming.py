@@ -16,7 +16,7 @@ from ding.utils.running_stats import Moments
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker import Coordinator
 from ding.worker.coordinator.parallel_run_state import config_of
-from ding.worker.transport.stores import MemorySampleStore, forget_memory_stores
+from ding.worker.transport.stores import FolderSampleStore
 from tests.worker.coordinator.fakes import (
     PATIENCE_S,
     AutoLearner,
@@ -68,9 +68,8 @@ class IdleLearner(AutoLearner):
 
 @pytest.fixture
 def chunks():
-    store = MemorySampleStore(os.path.join("exp", "data"))
+    store = FolderSampleStore(os.path.join("exp", "data"))
     yield store
-    forget_memory_stores(store.root)
 
 
 @pytest.fixture

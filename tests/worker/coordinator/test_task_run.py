@@ -167,19 +167,10 @@ def test_a_collector_is_asked_until_it_is_done():
     ]
 
 
-def test_a_collector_may_answer_one_by_one():
-    side = Side()
-    sample = {"data_id": "x_1", "task_id": "its own", "buffer_id": "its own", "unroll_split_begin": 0}
-    end = {"task_id": "its own", "collector_done": True, "cur_episode": 1, "cur_step": 314, "cur_sample": 314}
-    run, _ = run_of("collector", side, sample, end)
-    assert run.run() is True
-    assert side.told == [("data", "t", "b", "x_1", [sample]), ("judge", "t", 314)]
-
-
 def test_a_learner_gets_as_many_batches_as_it_wants_in_one_message():
     batches = [rows("a", 2), rows("b", 2), rows("c", 2)]
     side = Side(*batches)
-    run, link = run_of("learner", side, demand(2), {"infos": [], "batches_done": 0, "info": {}}, demand(0), demand(0))
+    run, link = run_of("learner", side, demand(2), demand(0), demand(0), demand(0))
     side.end_after = 2
     assert run.run() is False
     assert link.names == ["learner_get_data_task", "learner_learn_task"]
@@ -198,21 +189,3 @@ def test_what_a_learner_wants_next_may_come_with_its_answer():
     assert all(task["demand"] for task in link.sent[1:])
     get = ("get", "t", "b", 2, 5)
     assert side.told == [get, ("done", "t", 1), ("info", "t", "b", 0), get, ("info", "t", "b", 1), get]
-
-
-def test_a_learner_may_answer_one_by_one():
-    batches = [rows("a", 2), rows("b", 2)]
-    side = Side(None, None, *batches)
-    ask = {"task_id": "its own", "buffer_id": "its own", "batch_size": 2, "cur_learner_iter": 5}
-    run, link = run_of("learner", side, ask, {"info": learn_info(1)}, ask, {"info": learn_info(2, True)})
-    assert run.run() is True
-    assert [task.get("data") for task in link.sent] == [None, batches[0], None, batches[1]]
-    get = ("get", "t", "b", 2, 5)
-    assert side.told == [
-        *[get, ("wait", "t")] * 2,  # it cannot be asked anything else meanwhile
-        get,
-        ("done", "t", 1),
-        ("info", "t", "b", 1),
-        get,
-        ("done", "t", 1),
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from typing import Any
@@ -13,7 +12,6 @@ from easydict import EasyDict
 from ding.config import compile_config_parallel
 from ding.worker import Coordinator, create_comm_collector
 from ding.worker.learner.comm import create_comm_learner
-from ding.worker.transport.stores import forget_memory_stores
 
 DEADLINE_S = 60.0
 WORKER_TYPES = {"local": "local", "http": "flask_fs"}
@@ -70,8 +68,6 @@ class Trainer:
         """End everything, and see that no thread is left."""
         for part in reversed(self._made):
             part.close()
-        for root in ("data", "policy"):
-            forget_memory_stores(os.path.abspath(root))
         torch.set_num_threads(self._threads)
         sys.setswitchinterval(self._interval)
         prefixes = ("coordinator", "collector", "learner", "local_worker")

@@ -14,15 +14,11 @@ from ding.worker.transport.local_transport import LocalConnector
 from ding.worker.transport.stores import (
     FolderPolicyStore,
     FolderSampleStore,
-    MemoryPolicyStore,
-    MemorySampleStore,
-    forget_memory_stores,
 )
 from ding.worker.transport.transport import TaskFailed
 
 DEADLINE_S = 60  # for what happens at once, on a busy machine too
 KINDS = ["local", "flask_fs"]
-STORES = {"flask_fs": (FolderSampleStore, FolderPolicyStore), "local": (MemorySampleStore, MemoryPolicyStore)}
 
 
 class Driver:
@@ -61,7 +57,7 @@ class Site:
     def __init__(self, kind: str, folder: Any) -> None:
         data, policy = str(folder / "data"), str(folder / "policy")
         self.kind = kind
-        self.samples, self.policies = (make(path) for make, path in zip(STORES[kind], (data, policy), strict=True))
+        self.samples, self.policies = FolderSampleStore(data), FolderPolicyStore(policy)
         self.connector: Any = HttpConnector("127.0.0.1", 0) if kind == "flask_fs" else LocalConnector()
         self.workers: list[Any] = []
 
@@ -94,8 +90,6 @@ class Site:
         yield site
         for part in (*site.workers, site.connector):
             part.close()
-        for store in (site.samples, site.policies):
-            forget_memory_stores(store.root)
 
 
 @pytest.fixture(params=KINDS)

@@ -1,20 +1,18 @@
-import json
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ding.utils.data.plain_columns import from_plain
 from ding.utils.data.samples import Samples
-from ding.utils.msgpack_helper import pack
+from ding.utils.msgpack_helper import pack, unpack
 from ding.worker.transport.chunk import (
     decode_chunk,
     encode_chunk,
-    from_text,
     pack_batches,
     pick_sample,
-    to_text,
+    to_content,
     unpack_batches,
 )
 
@@ -121,28 +119,22 @@ def test_every_truncation_of_a_chunk_is_an_error(compressor):
 @settings(max_examples=100)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), VALUES, max_size=4), max_size=5))
 def test_rows_come_back_from_a_message_whatever_their_keys_and_values_are(rows):
-    again = from_text(json.loads(json.dumps(to_text(rows))))
+    again = from_plain(unpack(pack(to_content(rows))))
     assert again == rows
     assert [{key: type(row[key]) for key in row} for row in again] == [{k: type(row[k]) for k in row} for row in rows]
-
-
-@pytest.mark.parametrize("text", [3, None, {"rows": []}, "!", "a", "AAAA"])
-def test_what_is_no_text_of_rows_is_an_error(text):
-    with pytest.raises(ValueError):
-        from_text(text)
 
 
 @given(st.lists(st.integers(0, 3), max_size=4), st.booleans())
 def test_batches_come_back_from_a_message_as_they_were(sizes, same_keys):
     numbers = iter(range(100))
     batches = [[{"a": next(numbers), "b": 1} if same_keys else {"a": 0} for _ in range(size)] for size in sizes]
-    assert unpack_batches(json.loads(json.dumps(pack_batches(batches)))) == batches
+    assert unpack_batches(unpack(pack(pack_batches(batches)))) == batches
 
 
-@pytest.mark.parametrize("sizes", [None, [1.0, 1], [-1, 3], [True, 1], "11", [1], [3]])
+@pytest.mark.parametrize("sizes", [[], [1], [3]])
 def test_batches_of_other_sizes_than_the_message_says_are_an_error(sizes):
     message = {**pack_batches([[{"a": 1}], [{"a": 2}]]), "batch_sizes": sizes}
-    with pytest.raises(ValueError, match="batch_sizes = .* is not allowed|got 2 samples; the sizes add up to"):
+    with pytest.raises(ValueError, match="got 2 samples; the sizes add up to"):
         unpack_batches(message)
 
 

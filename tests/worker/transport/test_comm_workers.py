@@ -8,12 +8,14 @@ from easydict import EasyDict
 
 from ding.interaction import Master
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.plain_columns import from_plain
 from ding.worker.collector import FlaskFileSystemCollector, base_parallel_collector
 from ding.worker.collector.comm.comm_collector import CommCollector
 from ding.worker.collector.comm.flask_fs_collector import CollectorSlave
 from ding.worker.learner import FlaskFileSystemLearner
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.flask_fs_learner import LearnerSlave
+from ding.worker.transport.chunk import pack_batches, to_content
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.collector.comm import workers as collectors
@@ -60,8 +62,8 @@ class Collecting:
         site.write_weights()
         driver.start(lengths=(1,), n_sample=1)
         replies = [driver.ask() for _ in range(2)]
-        assert [reply.get("data_index") for reply in replies] == [0, None]
-        return [reply["more"] for reply in replies]
+        assert [len(from_plain(reply["samples"])) for reply in replies] == [1, 0]
+        return [from_plain(replies[0]["samples"])[0]["more"], replies[1]["infos"][0]["more"]]
 
     @staticmethod
     def importing(place, name):
@@ -106,7 +108,7 @@ class Learning:
         more = []
         for n in range(2):
             assert driver.run("learner_get_data_task")["batch_size"] == 2
-            more.append(driver.run("learner_learn_task", data=site.batch(n, n))["info"]["more"])
+            more.append(driver.learn(site.batch(n, n))["infos"][0]["more"])
         return more
 
     @staticmethod
@@ -290,9 +292,7 @@ def test_the_folders_are_needed(role, site, key):
 
 
 @over_http
-@pytest.mark.parametrize(
-    "changes", [{"data_wait_s": "long"}, {"port": -1}, {"seed": -1}, {"policy_bytes": 0}, {"close_timeout_s": -1}]
-)
+@pytest.mark.parametrize("changes", [{"data_wait_s": "long"}, {"port": -1}, {"seed": -1}, {"close_timeout_s": -1}])
 def test_the_config_is_checked(site, changes):
     (key,) = changes
     with pytest.raises(ConfigError, match=f"{key} = .* is not allowed"):
@@ -331,14 +331,15 @@ OF_LEARNER = {
     "deal_with_learner_learn": lambda data: {"learner_step": len(data)},
     "deal_with_learner_close": lambda: None,
 }
+DEMAND = {"batch_size": 4, "cur_learner_iter": 7}
 ANSWERS = {
     "collector": {
-        "collector_data_task": {"data_id": "d", **IDS},
+        "collector_data_task": {"samples": to_content([{"data_id": "d"}]), "infos": [], **IDS},
         "collector_close_task": {"step_count": 3, "task_id": "t"},
     },
     "learner": {
-        "learner_get_data_task": {"batch_size": 4, "cur_learner_iter": 7, **IDS},
-        "learner_learn_task": {"info": {"learner_step": 2}, **IDS},
+        "learner_get_data_task": {**DEMAND, "batch_num": 1, "infos": [], "batches_done": 0, **IDS},
+        "learner_learn_task": {**DEMAND, "batch_num": 0, "infos": [{"learner_step": 2}], "batches_done": 1, **IDS},
         "learner_close_task": IDS,
     },
 }
@@ -360,7 +361,7 @@ def test_a_slave_calls_its_functions_and_fails_unknown_tasks(slave_type, own, fu
         started = client.run({"name": f"{own}_start_task", "task_info": IDS}, DEADLINE_S)
         assert started == {"message": f"{own} task has started"} and log == [IDS]
         for name, answer in ANSWERS[own].items():
-            assert client.run({"name": name, "data": [{}, {}]}, DEADLINE_S) == answer
+            assert client.run({"name": name, **pack_batches([[{}, {}]])}, DEADLINE_S) == answer
         for task in ({"name": "another_start_task"}, {}):
             with pytest.raises(TaskFailed) as failed:
                 client.run(task, DEADLINE_S)

@@ -12,22 +12,15 @@ from ding.worker.learner.comm.chunk_source import ChunkReader
 from ding.worker.transport.stores import (
     FolderPolicyStore,
     FolderSampleStore,
-    MemoryPolicyStore,
-    MemorySampleStore,
     check_plain_name,
-    forget_memory_stores,
     name_under,
 )
 from tests.worker.transport.policy_store_contract import PolicyStoreContract
 
-SAMPLE_STORES = pytest.mark.parametrize("store", [FolderSampleStore, MemorySampleStore])
-
 
 @pytest.fixture
 def root(tmp_path):
-    path = str(tmp_path / "new" / "folder")
-    yield path
-    forget_memory_stores(path)
+    return str(tmp_path / "new" / "folder")
 
 
 # Names.
@@ -65,20 +58,18 @@ def test_a_path_elsewhere_is_refused(path):
 # Samples.
 
 
-@SAMPLE_STORES
-def test_what_one_writes_another_reads_until_it_is_deleted(store, root):
-    store(root).write("a", b"data")
-    other = store(root)
+def test_what_one_writes_another_reads_until_it_is_deleted(root):
+    FolderSampleStore(root).write("a", b"data")
+    other = FolderSampleStore(root)
     assert other.read("a") == other.read(os.path.join(root, "a")) == b"data"
     other.delete("a")
     other.delete("a")
     with pytest.raises(FileNotFoundError):
-        store(root).read("a")
+        FolderSampleStore(root).read("a")
 
 
-@SAMPLE_STORES
-def test_a_store_tells_what_is_in_it_and_what_of_some_names(store, root):
-    store = store(root)
+def test_a_store_tells_what_is_in_it_and_what_of_some_names(root):
+    store = FolderSampleStore(root)
     assert store.names() == set()
     for name in ("a", "b", "c"):
         store.write(name, b"content")
@@ -87,9 +78,8 @@ def test_a_store_tells_what_is_in_it_and_what_of_some_names(store, root):
     assert store.names({"a", f"{root}/c", "b"}) == {"a", f"{root}/c"} and store.names(()) == set()
 
 
-@SAMPLE_STORES
-def test_samples_cannot_leave_the_root(store, root):
-    store = store(root)
+def test_samples_cannot_leave_the_root(root):
+    store = FolderSampleStore(root)
     for name in ("../a", "/tmp/a", f"{root}/../a"):
         for act in (store.read, store.delete, lambda name: store.write(name, b""), lambda name: store.names({name})):
             with pytest.raises(ValueError):
@@ -138,12 +128,12 @@ class Evil:
 
 
 class TestPolicyStore(PolicyStoreContract):
-    """In a folder, and in memory."""
+    """In a folder."""
 
-    @pytest.fixture(params=[FolderPolicyStore, MemoryPolicyStore])
-    def opened(self, request, root):
+    @pytest.fixture
+    def opened(self, root):
         """Opens the same store for somebody else."""
-        return lambda: request.param(root)
+        return lambda: FolderPolicyStore(root)
 
 
 def test_damaged_weights_are_an_error_that_names_the_file(root):
@@ -184,13 +174,3 @@ def test_no_function_that_weights_name_is_called(root, name):
         file.write(archive.getvalue())
     with pytest.raises(pickle.UnpicklingError, match=f"(?i:unsupported) .*{name}"):
         store.read("policy")
-
-
-@pytest.mark.parametrize("store", [FolderSampleStore, FolderPolicyStore])
-def test_a_file_beyond_the_limit_is_not_read(store, root):
-    store = store(root)
-    store.limit_bytes = 2**20
-    with open(os.path.join(root, "sparse"), "wb") as file:
-        file.truncate(2**40)
-    with pytest.raises(ValueError, match=f"sparse is too large: 1099511627776 bytes of {2**20}"):
-        store.read("sparse")

@@ -7,9 +7,6 @@ from ding.utils.config_helper import ConfigError, check_config
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
 from ding.worker.collector.comm import create_comm_collector
 from ding.worker.learner.comm import FlaskFileSystemLearner, create_comm_learner
-from ding.worker.transport.stores import (
-    forget_memory_stores,
-)
 from ding.worker.transport.transport import Launch, choose_transport, get_transport, transport_name
 
 
@@ -97,5 +94,3 @@ def test_a_transport_of_ones_own_needs_no_workers_of_its_own(own_transport, crea
         assert isinstance(worker._transport, own_transport)
     finally:
         worker.close()
-        for folder in ("own/data", "own/policy"):
-            forget_memory_stores(folder)

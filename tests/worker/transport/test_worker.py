@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ding.interaction.base import in_session
 from ding.worker.transport.comm_worker import TaskSlot, worker_thread
 
 DEADLINE_S = 60
@@ -34,7 +33,7 @@ def test_what_cannot_end_leaves_the_slot_free(ended):
     slot.begin(lambda: work("one"))
     with pytest.raises(ZeroDivisionError):
         slot.end()
-    assert slot.run is None and slot.end() == {}
+    assert slot.task is None and slot.end() == {}
 
 
 def join(name):
@@ -65,26 +64,10 @@ def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
     slot.begin(lambda: work("one"))
     slot.abandon()
     slot.begin(lambda: work("two"))
-    assert ended == [] and slot.run.ids["task_id"] == "two"
+    assert ended == [] and slot.task.ids["task_id"] == "two"
     leave.set()
     join("singer_abandon")
-    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
-
-
-def test_the_loss_of_an_earlier_session_leaves_the_run_of_the_next_one_alone(slot, ended):
-    with in_session(1):
-        slot.begin(lambda: work("one"))
-        slot.end()
-    with in_session(2):
-        slot.begin(lambda: work("two"))
-    with in_session(1):
-        slot.abandon()
-    join("singer_abandon")
-    assert ended == ["one"] and slot.run.ids["task_id"] == "two"
-    with in_session(2):
-        slot.abandon()
-    join("singer_abandon")
-    assert ended == ["one", "two"] and slot.run is None
+    assert ended == ["one"] and slot.task.ids["task_id"] == "two"
 
 
 class Told:

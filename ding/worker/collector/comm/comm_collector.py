@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from easydict import EasyDict
 
@@ -14,8 +13,8 @@ from ding.utils.data.nested import plain
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
-from ding.worker.collector.comm.collector_session import CollectorQueue, CollectorSession
-from ding.worker.transport.chunk import to_text
+from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
+from ding.worker.transport.chunk import DATA_ID, to_content
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.transport import (
     COLLECTOR_CLOSE,
@@ -27,16 +26,7 @@ from ding.worker.transport.transport import (
 )
 
 
-class CollectorRun(NamedTuple):
-    """A running collecting task."""
-
-    collector: BaseParallelCollector
-    session: CollectorSession
-    thread: threading.Thread
-    ids: dict[str, Any]
-
-
-class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
+class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
     """A collector worker, which runs the collector of one task at a time in a thread.
 
     Samples and weights go through stores, metadata and infos through a bounded queue. See also `CommWorker`.
@@ -72,20 +62,19 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
 
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
-        self._session = self._open_session({})
+        self._task = self._open_task({})
 
     @property
     def _collector(self) -> BaseParallelCollector | None:
-        run = self._slot.run
-        return None if run is None else run.collector
+        task = self._slot.task
+        return None if task is None else task.collector
 
-    def _open_session(self, task_info: Mapping[str, Any]) -> CollectorSession:
+    def _open_task(self, task_info: Mapping[str, Any]) -> CollectorTask:
         queue_size = int(task_info.get(QUEUE_SIZE, self._cfg.queue_size))
         queue = CollectorQueue(queue_size, self._cfg.data_interval_s)
-        is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
         # A coordinator that limits the queue may hold the collector for any time.
         timeout_s = None if QUEUE_SIZE in task_info else self._cfg.data_timeout_s
-        return CollectorSession(self._sample_store, self._policy_store, queue, timeout_s, is_evaluation)
+        return CollectorTask(task_info, self._sample_store, self._policy_store, queue, timeout_s)
 
     def _handlers(self) -> dict[str, Handler]:
         return {
@@ -99,13 +88,13 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         return {"message": "collector task has started"}
 
     def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        run = self._slot.require()
+        own = self._slot.require()
         if self._overrides(CommCollector, "deal_with_collector_data"):
-            return {**self.deal_with_collector_data(), **run.ids}
-        rows, infos = run.session.take(self._cfg.data_wait_s)
-        silence_s = run.collector.silence_s
-        progress = {**run.collector.progress(), "silence_s": silence_s}
-        return {"samples": to_text(rows), "progress": progress, "silence_s": silence_s, "infos": infos, **run.ids}
+            return {**single_reply(self.deal_with_collector_data()), **own.ids}
+        rows, infos = own.take(self._cfg.data_wait_s)
+        silence_s = own.collector.silence_s
+        progress = {**own.collector.progress(), "silence_s": silence_s}
+        return {"samples": to_content(rows), "progress": progress, "silence_s": silence_s, "infos": infos, **own.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         report = self.deal_with_collector_close()
@@ -123,21 +112,20 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         """
         self._slot.begin(partial(self._begin, task_info))
 
-    def _begin(self, task_info: dict[str, Any]) -> CollectorRun:
-        session = self._open_session(task_info)
-        collector = self._create_collector(task_info)
-        # The session of its task, so that a collector that outlives its task cannot affect the next one.
+    def _begin(self, task_info: dict[str, Any]) -> CollectorTask:
+        task = self._open_task(task_info)
+        collector = task.collector = self._create_collector(task_info)
+        # Of its task, so that a collector that outlives its task cannot affect the next one.
         for name in ("get_policy_update_info", "send_stepdata", "send_metadata"):
-            setattr(collector, name, getattr(self if self._overrides(CommCollector, name) else session, name))
-        thread = worker_thread("collector_start", collector.start, session.queue)
-        ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
-        self._session = session
-        thread.start()
-        return CollectorRun(collector, session, thread, ids)
+            setattr(collector, name, getattr(self if self._overrides(CommCollector, name) else task, name))
+        self._task = task
+        task.thread = worker_thread("collector_start", collector.start, task.queue)
+        task.thread.start()
+        return task
 
     def deal_with_collector_data(self) -> dict[str, Any]:
         """Return the metadata of the next sample, or the next info; wait until there is one."""
-        return self._session.take_one(self._cfg.data_timeout_s)
+        return self._task.take_one(self._cfg.data_timeout_s)
 
     def deal_with_collector_close(self) -> dict[str, Any]:
         """End the collector, and return its finish info; if none runs, that of the last task.
@@ -147,35 +135,41 @@ class CommCollector(CommWorker[CollectorRun], BaseCommCollector):
         """
         return {key: value for key, value in self._slot.end().items() if key != "task_id"}
 
-    def _end(self, run: CollectorRun) -> dict[str, Any]:
+    def _end(self, task: CollectorTask) -> dict[str, Any]:
         try:
-            report: dict[str, Any] = plain(run.collector.get_finish_info())
+            report: dict[str, Any] = plain(task.collector.get_finish_info())
         finally:
-            run.session.close()
+            task.close()
             try:
-                run.collector.close()
+                task.collector.close()
             finally:
-                self._join(run.thread, run.ids["task_id"], "one of its envs or its policy")
+                self._join(task, "one of its envs or its policy")
         return report
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:
-        """Return the newest weights, by the session of the current task; see `CollectorSession`."""
-        return self._session.get_policy_update_info(path)
+        """Return the newest weights, by the current task; see `CollectorTask`."""
+        return self._task.get_policy_update_info(path)
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]
-        """Store samples by the session of the current task; see `CollectorSession`."""
-        self._session.send_stepdata(path, stepdata)
+        """Store samples by the current task; see `CollectorTask`."""
+        self._task.send_stepdata(path, stepdata)
 
     def send_metadata(self, metadata: Any) -> None:
-        """Send metadata or an info by the session of the current task; see `CollectorSession`."""
-        self._session.send_metadata(metadata)
+        """Send metadata or an info by the current task; see `CollectorTask`."""
+        self._task.send_metadata(metadata)
 
     def close(self) -> None:
         """End a running task, and take no more; see `CommWorker.close`."""
         try:
-            self._session.close()
+            self._task.close()
         finally:
             super().close()
+
+
+def single_reply(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reply of a collector with the metadata of one sample, or one info."""
+    is_sample = DATA_ID in entry
+    return {"samples": to_content([dict(entry)] if is_sample else []), "infos": [] if is_sample else [dict(entry)]}
 
 
 # The name of a transport is a type, too.

@@ -10,7 +10,7 @@ import torch
 
 from ding.utils.file_helper import atomic_write
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
-from ding.worker.collector.comm.comm_collector import CommCollector
+from ding.worker.collector.comm.comm_collector import CommCollector, single_reply
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.transport import COLLECTOR, COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
@@ -29,9 +29,12 @@ class CollectorSlave(WorkerSlave):
         call = self._callback_fn
         return {
             COLLECTOR_START: partial(self._start_task, COLLECTOR),
-            COLLECTOR_DATA: lambda task: {**call["deal_with_collector_data"](), **self._ids("buffer_id", "task_id")},
+            COLLECTOR_DATA: self._data_task,
             COLLECTOR_CLOSE: lambda task: {**call["deal_with_collector_close"](), **self._ids("task_id")},
         }
+
+    def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        return {**single_reply(self._callback_fn["deal_with_collector_data"]()), **self._ids("buffer_id", "task_id")}
 
 
 @COMM_COLLECTOR_REGISTRY.register("flask_fs")
@@ -85,27 +88,24 @@ class NaiveCollector(CollectorSlave):
         callback_fn: dict[str, Callable[..., Any]] = {
             "deal_with_resource": lambda: {"cpu": "20", "gpu": "1"},
             "deal_with_collector_start": self._begin,
+            "deal_with_collector_data": self._data,
             "deal_with_collector_close": self._report,
         }
         super().__init__(*args, callback_fn=callback_fn, **kwargs)
         self._prefix = prefix
         self._count = 0
 
-    def _handlers(self) -> dict[str, Handler]:
-        return {**super()._handlers(), COLLECTOR_DATA: lambda task: self._data()}
-
     def _begin(self, task_info: dict[str, Any]) -> None:
         self._count = 0
 
     def _data(self) -> dict[str, Any]:
         self._count += 1
-        ids = self._ids("task_id", "buffer_id")
-        path = f"./{self._prefix}_{ids['task_id']}_{self._count}"
+        path = f"./{self._prefix}_{self._current_task_info.get('task_id')}_{self._count}"
         with atomic_write(path) as file:
             file.write(encode_chunk(self._get_timestep(), "none"))
         if self._count < _SAMPLES:
-            return {"data_id": path, "unroll_split_begin": 0, **ids}
-        return {"task_id": ids["task_id"], "collector_done": True, **_PROGRESS}
+            return {"data_id": path, "unroll_split_begin": 0}
+        return {"collector_done": True, **_PROGRESS}
 
     def _report(self) -> dict[str, Any]:
         averages = {f"avg_{what}_per_{of}": 1.0 for what in ("time", "step") for of in ("episode", "step")}

@@ -28,7 +28,7 @@ from ding.utils.data.samples import (
     rows_of,
     table_of,
 )
-from ding.worker.transport.chunk import CHUNK_BYTES, DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
+from ding.worker.transport.chunk import DATA_ID, DATA_INDEX, chunks_of, decode_chunk, pick_sample
 from ding.worker.transport.stores import SampleStore
 
 T = TypeVar("T")
@@ -90,14 +90,13 @@ class ChunkReader:
         budget_bytes: the encoded size of the chunks that stay cached after `sample` or `trim`. The least recently used
             ones are dropped first, the newest one never. Chunks that no longer exist are dropped in any case.
             The column store has at most twice as many slots as it had samples to hold.
-        chunk_bytes: limit of the size of a chunk, encoded and decoded.
     """
 
-    def __init__(self, store: SampleStore, budget_bytes: int = 256 * 2**20, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, store: SampleStore, budget_bytes: int = 256 * 2**20) -> None:
         if budget_bytes < 0:
             raise ValueError(f"budget_bytes = {budget_bytes} is not allowed; it must be at least 0")
         self._store = store
-        self._budget_bytes, self._chunk_bytes = budget_bytes, chunk_bytes
+        self._budget_bytes = budget_bytes
         self._chunks: OrderedDict[str, _CachedChunk] = OrderedDict()  # the least recently used first
         self._limit = float(_FEW_CHUNKS)  # the number of chunks at which the store is asked which of them exist
         self._size_bytes = 0
@@ -166,10 +165,10 @@ class ChunkReader:
             FileNotFoundError: the chunk was deleted.
             OSError: it cannot be read.
             KeyError: the compressor is unknown.
-            ValueError: the chunk is damaged or too large, or `name` leads out of the store.
+            ValueError: the chunk is damaged, or `name` leads out of the store.
         """
         data = self._store.read(name)
-        samples = decode_chunk(data, compressor, self._chunk_bytes)
+        samples = decode_chunk(data, compressor)
         with self._lock:
             if name not in self._chunks:
                 span = self._write(samples)

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from easydict import EasyDict
 
-from ding.envs.env_manager.normalization import Normalization
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, integer, number
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
-from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.learner.comm.base_comm_learner import BaseCommLearner
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, Rows
-from ding.worker.learner.comm.learner_session import (
+from ding.worker.learner.comm.learner_task import (
     Group,
     LearnerQueue,
-    LearnerSession,
+    LearnerTask,
     SendLearnInfoHook,
     SendPolicyHook,
     TaskBatches,
 )
 from ding.worker.learner.comm.resume import ResumeSaver, resume
 from ding.worker.learner.learner_hook import LearnerHook
-from ding.worker.transport.chunk import CHUNK_BYTES, unpack_batches
+from ding.worker.transport.chunk import unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.stores import name_under
 from ding.worker.transport.transport import (
@@ -42,24 +39,6 @@ from ding.worker.transport.transport import (
 _PORT = integer(0, 65535)
 
 
-class LearnerRun(NamedTuple):
-    """A running learning task."""
-
-    learner: BaseLearner
-    session: LearnerSession
-    thread: threading.Thread
-    ids: dict[str, Any]
-    saver: ResumeSaver
-    group: Group | None
-
-    def take_normalization(self, task: Mapping[str, Any]) -> None:
-        """Take the statistics of the collectors in a message, for the next checkpoints and weights."""
-        if NORMALIZATION in task:
-            statistics = Normalization()
-            statistics.load_state_dict(task[NORMALIZATION])
-            self.learner.ckpt_extra[NORMALIZATION] = statistics.state_dict()
-
-
 def _ports(value: Any) -> str | None:
     """Config rule, see `check_config`: return None if `value` is a port or a list of ports, else what is allowed."""
     ports = value if isinstance(value, (list, tuple)) else [value]
@@ -67,7 +46,7 @@ def _ports(value: Any) -> str | None:
     return None if is_fit else "an integer in [0, 65535], or a list of such integers"
 
 
-class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
+class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
     """A learner worker, which runs the learner of one task at a time in a thread.
 
     The next batches are loaded while the learner trains. A task with `resume` continues from the state of its last
@@ -75,10 +54,9 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
 
     Args:
         cfg: as for `BaseCommLearner`, and `type`, the name of the transport; `path_data`, `path_policy`, `port`;
-            `prefetch_batches` (64), `prefetch_s` (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB), `chunk_bytes`
-            (256 MiB), `send_policy_interval_s` (0.25), `max_policy_lag` (32), `checkpoint_interval_s` (30.0),
-            `max_bad_batches` (100), `rank_timeout_s` (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
-            `close_timeout_s` (30.0).
+            `prefetch_batches` (64), `prefetch_s` (0.1), `read_timeout_s` (5.0), `cache_bytes` (256 MiB),
+            `send_policy_interval_s` (0.25), `max_policy_lag` (32), `checkpoint_interval_s` (30.0), `max_bad_batches`
+            (100), `rank_timeout_s` (300.0), `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -106,9 +84,6 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             ),
             "read_timeout_s": Setting(5.0, number(0), "Seconds to wait for a late file of samples."),
             "cache_bytes": Setting(256 * 2**20, integer(0), "Bytes of the cache of sample files."),
-            "chunk_bytes": Setting(
-                CHUNK_BYTES, integer(1), "Limit in bytes of a file of samples, also when it is decompressed."
-            ),
             "send_policy_interval_s": Setting(
                 0.25, number(0), "Least seconds between two writes of the weights, within `max_policy_lag` iterations."
             ),
@@ -137,8 +112,8 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
 
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
-        self._session = self._open_session([], {})
-        self._group: Group | None = None  # the ranks of the task
+        self._task = self._open_task([], {})
+        self._single: SingleBatches | None = None  # if a subclass takes one batch at a time
         self._send_policy_freq = 1
 
     def _own_port(self) -> int:
@@ -149,21 +124,20 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             port += self._rank
         return int(port)
 
-    def _open_session(self, policy_names: list[str], task_info: Mapping[str, Any]) -> LearnerSession:
+    def _open_task(self, policy_names: list[str], task_info: Mapping[str, Any]) -> LearnerTask:
         cfg = self._cfg
         queue = LearnerQueue(int(cfg.prefetch_batches), cfg.prefetch_s)
         # Ranks that skip a batch would leave the others waiting for their gradients.
         max_bad = int(cfg.max_bad_batches) if self._world_size == 1 else 0
         reading_threads = (task_info.get("learner_cfg", {}).get("dataloader") or {}).get("num_workers", 0)
-        self._sample_store.limit_bytes = int(cfg.chunk_bytes)
-        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes), int(cfg.chunk_bytes))
+        reader = ChunkReader(self._sample_store, int(cfg.cache_bytes))
         source = ChunkSource(reader, cfg.read_timeout_s, queue.wait_closed, reading_threads)
-        return LearnerSession(source, self._policy_store, policy_names, queue, max_bad)
+        return LearnerTask(task_info, source, self._policy_store, policy_names, queue, max_bad)
 
     @property
     def _learner(self) -> BaseLearner | None:
         """The learner of the current task, if any."""
-        return None if self._slot.run is None else self._slot.run.learner
+        return None if self._slot.task is None else self._slot.task.learner
 
     def _handlers(self) -> dict[str, Handler]:
         return {
@@ -178,36 +152,33 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         return {"message": "learner task has started"}
 
     def _get_data_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        run = self._slot.require()
-        run.take_normalization(task)
-        if self._overrides(CommLearner, "deal_with_get_data", "deal_with_learner_learn"):
-            return {**self.deal_with_get_data(), **run.ids}
-        return self._progress(run)
+        own = self._slot.require()
+        own.take_normalization(task)
+        return self._progress(own) if self._single is None else {**self._single.ask(), **own.ids}
 
-    def _progress(self, run: LearnerRun) -> dict[str, Any]:
+    def _progress(self, task: LearnerTask) -> dict[str, Any]:
         """Wait until the learner wants batches, or has an info; return the number of batches, and the infos."""
-        queue = run.session.queue
+        queue = task.queue
         count = queue.wait_for_capacity(self._cfg.data_wait_s)
-        own = {**_demand(run), "batch_num": count}
+        demand = {**_demand(task), "batch_num": count}
         infos, done = queue.take()
-        return {**own, "infos": infos, "batches_done": done, "silence_s": queue.silence_s(), **run.ids}
+        return {**demand, "infos": infos, "batches_done": done, "silence_s": queue.silence_s(), **task.ids}
 
     def _learn_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        run = self._slot.require()
-        run.take_normalization(task)
-        if "batches" not in task:
-            return {"info": self.deal_with_learner_learn(task["data"]), **run.ids}
-        queue = run.session.queue
-        queue.put(unpack_batches(task))
+        own = self._slot.require()
+        own.take_normalization(task)
+        if self._single is not None:
+            return {**self._single.learn(task), **own.ids}
+        own.queue.put(unpack_batches(task))
         if task.get("demand"):  # saves the coordinator a message: the answer has the next demand
-            return self._progress(run)
-        infos, done = queue.take()
-        return {"infos": infos, "batches_done": done, **run.ids}
+            return self._progress(own)
+        infos, done = own.queue.take()
+        return {"infos": infos, "batches_done": done, **own.ids}
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
-        run = self._slot.run
-        if run is not None and task.get("drain"):  # learners that train together must end after the same batch
-            run.session.queue.wait_trained(self._cfg.close_timeout_s / 2)
+        own = self._slot.task
+        if own is not None and task.get("drain"):  # learners that train together must end after the same batch
+            own.queue.wait_trained(self._cfg.close_timeout_s / 2)
         return self.deal_with_learner_close()
 
     def deal_with_resource(self) -> dict[str, Any]:
@@ -223,30 +194,31 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         """
         self._slot.begin(partial(self._begin, task_info))
 
-    def _begin(self, task_info: dict[str, Any]) -> LearnerRun:
+    def _begin(self, task_info: dict[str, Any]) -> LearnerTask:
         names = [task_info["policy_id"], task_info.get("league_save_checkpoint_path")]
         names = [name_under(self._cfg.path_policy, name) for name in names if name]
         cfg = task_info["learner_cfg"]
         self._send_policy_freq = cfg.get("send_policy_freq", 1)
         hooks = self.hooks4call
-        session = self._session = self._open_session(names, task_info)
-        group = self._group = self._join_group(task_info)
+        if self._overrides(CommLearner, "deal_with_get_data", "deal_with_learner_learn"):
+            self._single = SingleBatches(self.deal_with_get_data, self.deal_with_learner_learn)
+        task = self._task = self._open_task(names, task_info)
+        group = task.group = self._join_group(task_info)
         try:
-            learner = self._create_learner(task_info)
+            learner = task.learner = self._create_learner(task_info)
         except BaseException:
             if group is not None:
                 group.leave()
             raise
         for hook in hooks:
             learner.register_hook(hook)
-        session.source.warn = learner.logger.warning
-        saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
-        learner.batch_source = TaskBatches(learner, session.queue, hooks, saver, group)
-        train = learner.start if group is None else partial(_train_in_group, learner, session.queue, group)
-        thread = worker_thread("learner_start", train, session.queue)
-        thread.start()
-        ids = {key: task_info.get(key) for key in ("task_id", "buffer_id")}
-        return LearnerRun(learner, session, thread, ids, saver, group)
+        task.source.warn = learner.logger.warning
+        task.saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
+        learner.batch_source = TaskBatches(learner, task.queue, hooks, task.saver, group)
+        train = learner.start if group is None else partial(_train_in_group, learner, task.queue, group)
+        task.thread = worker_thread("learner_start", train, task.queue)
+        task.thread.start()
+        return task
 
     def _join_group(self, task_info: Mapping[str, Any]) -> Group | None:
         """Return the process group of a task; None if it has none, or if all tasks of this process use the same."""
@@ -255,7 +227,7 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
     def _equip(self, learner: BaseLearner, task_info: Mapping[str, Any]) -> None:
         super()._equip(learner, task_info)
         learner.ckpt_extra = {"task_id": task_info.get("task_id"), "batches": 0, "iterations": 0}
-        group, trust_pickle = self._group, bool(self._cfg.get("trust_pickle", False))
+        group, trust_pickle = self._task.group, bool(self._cfg.get("trust_pickle", False))
         if task_info.get("resume") and (group is None or group.rank == 0):
             version = None
             with contextlib.suppress(FileNotFoundError):
@@ -265,27 +237,27 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
             group.share(learner, trust_pickle)
 
     def _connect(self, learner: BaseLearner) -> None:
-        session = self._session
-        # The session of its task, so that a learner that outlives its task cannot affect the next one.
+        task = self._task
+        # Of its task, so that a learner that outlives its task cannot affect the next one.
         for name in ("get_data", "send_policy", "send_learn_info"):
-            setattr(learner, name, getattr(self if self._overrides(CommLearner, name) else session, name))
-        learner.on_unsaved = session.pass_over_checkpoint
-        learner.on_averages = session.add_averages
+            setattr(learner, name, getattr(self if self._overrides(CommLearner, name) else task, name))
+        learner.on_unsaved = task.pass_over_checkpoint
+        learner.on_averages = task.add_averages
 
     def deal_with_get_data(self) -> dict[str, Any]:
         """Wait until the learner wants a batch, and return `batch_size` and `cur_learner_iter`."""
-        run = self._slot.require()
-        run.session.queue.wait_for_capacity(self._cfg.data_timeout_s)
-        return _demand(run)
+        task = self._slot.require()
+        task.queue.wait_for_capacity(self._cfg.data_timeout_s)
+        return _demand(task)
 
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:
         """Train on one batch, given as metadata, and return the info.
 
         A batch with unreadable files is not trained on, and the info has no priorities.
         """
-        run = self._slot.require()
-        info = run.session.queue.learn(data, self._cfg.data_timeout_s)
-        return {**run.learner.learn_info, "priority_info": {}, **run.session.losses} if info is None else info
+        task = self._slot.require()
+        info = task.queue.learn(data, self._cfg.data_timeout_s)
+        return {**task.learner.learn_info, "priority_info": {}, **task.losses} if info is None else info
 
     def deal_with_learner_close(self) -> dict[str, Any]:
         """End the learner, if one runs, after its final checkpoint, and return the infos that were not taken yet.
@@ -295,35 +267,34 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         """
         return self._slot.end()
 
-    def _end(self, run: LearnerRun) -> dict[str, Any]:
-        session = run.session
-        if run.group is None:
-            run.learner.stop()
-            session.stop()
+    def _end(self, task: LearnerTask) -> dict[str, Any]:
+        if task.group is None:
+            task.learner.stop()
+            task.stop()
         else:  # all ranks stop after the same batch
-            session.queue.stop()
+            task.queue.stop()
         try:
-            self._join(run.thread, run.ids["task_id"], "its policy")
+            self._join(task, "its policy")
         finally:
-            session.close()
-            run.learner.close()
-        if run.group is not None:
-            run.group.leave()
-        run.saver.tidy()
-        infos, done = session.queue.rest()
-        return {**run.ids, "infos": infos, "batches_done": done}
+            task.close()
+            task.learner.close()
+        if task.group is not None:
+            task.group.leave()
+        task.saver.tidy()
+        infos, done = task.queue.rest()
+        return {**task.ids, "infos": infos, "batches_done": done}
 
     def get_data(self, batch_size: int) -> list[Callable[[], Any]]:
-        """Return the next batch, by the session of the current task; see `LearnerSession`."""
-        return self._session.get_data(batch_size)
+        """Return the next batch, by the current task; see `LearnerTask`."""
+        return self._task.get_data(batch_size)
 
     def send_policy(self, state_dict: dict[str, Any]) -> None:
-        """Write the weights, by the session of the current task; see `LearnerSession`."""
-        self._session.send_policy(state_dict)
+        """Write the weights, by the current task; see `LearnerTask`."""
+        self._task.send_policy(state_dict)
 
     def send_learn_info(self, learn_info: dict[str, Any]) -> None:
-        """Queue an info, by the session of the current task; see `LearnerSession`."""
-        self._session.send_learn_info(learn_info)
+        """Queue an info, by the current task; see `LearnerTask`."""
+        self._task.send_learn_info(learn_info)
 
     @property
     def hooks4call(self) -> list[LearnerHook]:
@@ -342,6 +313,31 @@ class CommLearner(CommWorker[LearnerRun], BaseCommLearner):
         ]
 
 
+class SingleBatches:
+    """The messages of a learner whose methods take one batch at a time.
+
+    Args:
+        get_data: returns `batch_size` and `cur_learner_iter`; called once for each batch.
+        learn: trains on a batch, and returns the info.
+    """
+
+    def __init__(self, get_data: Callable[[], dict[str, Any]], learn: Callable[[Rows], dict[str, Any]]) -> None:
+        self._get_data, self._learn = get_data, learn
+        self._demand: dict[str, Any] | None = None  # for a batch that has not come yet
+
+    def ask(self) -> dict[str, Any]:
+        """Return the reply to a request for the demand."""
+        if self._demand is None:
+            self._demand = self._get_data()
+        return {**self._demand, "batch_num": 1, "infos": [], "batches_done": 0}
+
+    def learn(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Train on the batch in a task, and return the reply, which demands no other batch yet."""
+        demand, self._demand = self.ask(), None
+        (batch,) = unpack_batches(task)
+        return {**demand, "batch_num": 0, "infos": [self._learn(list(batch))], "batches_done": 1}
+
+
 def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: Group) -> None:
     try:
         learner.start()
@@ -351,9 +347,9 @@ def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: Group) -> 
         raise
 
 
-def _demand(run: LearnerRun) -> dict[str, Any]:
-    batch_size = run.learner.policy.get_attribute("batch_size")
-    return {"batch_size": batch_size, "cur_learner_iter": run.learner.last_iter.val}
+def _demand(task: LearnerTask) -> dict[str, Any]:
+    batch_size = task.learner.policy.get_attribute("batch_size")
+    return {"batch_size": batch_size, "cur_learner_iter": task.learner.last_iter.val}
 
 
 # The name of a transport is a type, too.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from ding.utils.file_helper import atomic_write
 from ding.utils.msgpack_helper import unpack
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.comm.chunk_source import read_patiently
-from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.learner_session import SendLearnInfoHook, SendPolicyHook
+from ding.worker.learner.comm.comm_learner import CommLearner, SingleBatches
+from ding.worker.learner.comm.learner_task import SendLearnInfoHook, SendPolicyHook
 from ding.worker.transport.chunk import pick_sample, samples_of
 from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.http_transport import WorkerSlave
@@ -41,13 +40,17 @@ class LearnerSlave(WorkerSlave):
     """
 
     def _handlers(self) -> dict[str, Handler]:
-        call = self._callback_fn
         return {
-            LEARNER_START: partial(self._start_task, LEARNER),
-            LEARNER_GET_DATA: lambda task: {**call["deal_with_get_data"](), **self._both_ids()},
-            LEARNER_LEARN: lambda task: {"info": call["deal_with_learner_learn"](task.get("data")), **self._both_ids()},
+            LEARNER_START: self._begin_task,
+            LEARNER_GET_DATA: lambda task: {**self._single.ask(), **self._both_ids()},
+            LEARNER_LEARN: lambda task: {**self._single.learn(task), **self._both_ids()},
             LEARNER_CLOSE: self._close_task,
         }
+
+    def _begin_task(self, task: dict[str, Any]) -> dict[str, Any]:
+        call = self._callback_fn
+        self._single = SingleBatches(call["deal_with_get_data"], call["deal_with_learner_learn"])
+        return self._start_task(LEARNER, task)
 
     def _both_ids(self) -> dict[str, Any]:
         return self._ids("task_id", "buffer_id")
@@ -136,9 +139,7 @@ class NaiveLearner(LearnerSlave):
     def _begin(self, task_info: dict[str, Any]) -> None:
         self._count = 0
 
-    def _learn(self, data: list[dict[str, Any]] | None) -> dict[str, Any]:
-        if data is None:
-            raise task_fail({"message": "no data"})
+    def _learn(self, data: list[dict[str, Any]]) -> dict[str, Any]:
         if any("data_id" not in row for row in data):
             raise task_fail({"message": "a sample has no data_id"})
         self._count += 1

@@ -28,7 +28,7 @@ from ding.utils.pytorch_ddp_dist_helper import (
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.learner_session import LearnerQueue
+from ding.worker.learner.comm.learner_task import LearnerQueue
 from ding.worker.learner.comm.resume import load_first_checkpoint
 from ding.worker.transport.chunk import pack_batches, unpack_batches
 from ding.worker.transport.comm_worker import task_fail

@@ -12,12 +12,10 @@ import torch
 from ding.utils.file_helper import atomic_write
 from ding.worker.transport.ray.store_actor import StoreActor, start_store_actor
 from ding.worker.transport.stores import (
-    WEIGHTS_BYTES,
     PolicyVersion,
     load_weights,
     name_under,
     new_token,
-    open_limited,
 )
 
 
@@ -49,7 +47,7 @@ class WeightsServer:
             FileNotFoundError: there are none yet.
         """
         if name not in self._kept:
-            with open_limited(os.path.join(self._root, name), WEIGHTS_BYTES) as file:
+            with open(os.path.join(self._root, name), "rb") as file:
                 self._kept[name] = new_token(), [ray.put(file.read())]
         kept = self._kept[name]
         return None if kept[0] == known else kept
@@ -78,7 +76,7 @@ class RayPolicyStore:
     """
 
     def __init__(self, root: str, trust_pickle: bool = False) -> None:
-        self.root, self.limit_bytes = os.path.abspath(root), WEIGHTS_BYTES
+        self.root = os.path.abspath(root)
         self._trust_pickle = trust_pickle
         self._server = StoreActor(weights_server_name(self.root))
 
@@ -94,6 +92,4 @@ class RayPolicyStore:
         token, (reference,) = found
         content: bytes = self._server.get(reference)
         path = os.path.join(self.root, name)
-        if len(content) > self.limit_bytes:
-            raise ValueError(f"the weights {path} are too large: {len(content)} bytes of {self.limit_bytes}")
         return PolicyVersion(load_weights(io.BytesIO(content), path, self._trust_pickle), token)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ except ImportError as e:
     raise ImportError("the transport 'ray' needs the package ray: pip install 'ding-worker[ray]'") from e
 
 from ding.interaction.exception import TaskFail
+from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.local_transport import LocalWorkerServer, local_server
@@ -31,6 +31,7 @@ from ding.worker.transport.transport import (
     TaskFailed,
     Transport,
     WorkerClient,
+    WorkerGone,
     WorkerLost,
     result_of,
 )
@@ -42,7 +43,6 @@ class RayTransport(Transport):
 
     name = "ray"
     launch = Launch.ACTOR
-    needs_addresses = workers_return = has_weight_files = False
 
     def connector(self, cfg: Mapping[str, Any]) -> RayConnector:
         return RayConnector(cfg)
@@ -86,25 +86,25 @@ class WorkerActor:
         """Return the process and the node of the actor, as `pid` and `host`; this also serves as a heartbeat."""
         return {"pid": os.getpid(), "host": str(ray.util.get_node_ip_address())}  # type: ignore[no-untyped-call]
 
-    def run(self, task: str, timeout_s: float) -> str:
+    def run(self, task: bytes, timeout_s: float) -> tuple[str, bytes]:
         """Run a task.
 
         Args:
-            task: the task as JSON.
+            task: the packed task.
             timeout_s: how many seconds a caller waits. A while later, this call ends, too.
 
         Returns:
-            JSON with the `result` of the task, with the result it has `failed` with, or the reason why it is `lost`.
+            `result`, `failed` or `lost`, and the packed result, or the reason why the task is lost.
         """
         assert self._server is not None
         try:
-            return f'{{"result": {self._server.submit(task).result(timeout_s + _TOLERANCE_S)}}}'
+            return "result", self._server.submit(task).result(timeout_s + _TOLERANCE_S)
         except TaskFail as e:
             if e.result.get("exception") == WorkerLost.__name__:  # the other ranks of a learner are lost
-                return json.dumps({"lost": e.result["message"]})
-            return json.dumps({"failed": e.result})
+                return "lost", pack(e.result["message"])
+            return "failed", pack(e.result)
         except (WorkerLost, FutureTimeout) as e:
-            return json.dumps({"lost": str(e)})
+            return "lost", pack(str(e))
 
     def leave(self) -> None:
         """End the task of a coordinator that has disconnected."""
@@ -147,7 +147,7 @@ class RayWorkerClient(WorkerClient):
             self._actor = ray.get_actor(self._actor_name)
             ray.get(self._actor.place.remote(), timeout=max(0.0, timeout_s))
         except (ValueError, RayError) as e:
-            raise WorkerLost(f"there is no actor {self._actor_name}: {e}") from e
+            raise WorkerGone(f"there is no actor {self._actor_name}: {e}") from e
         self._in_use.add(self)
         self._last_seen = monotonic()
         when_done(self._actor.watch.remote(), lambda _: self._lose("its actor has ended"), self._lose)
@@ -163,25 +163,26 @@ class RayWorkerClient(WorkerClient):
         self._last_seen = monotonic()
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
-        name, text = str(task.get("name")), json.dumps(task)
+        name, packed = str(task.get("name")), pack(task)
         if self._actor is None:
             raise WorkerLost(f"worker {self.name} is not connected")
         if self._loss.done():
             raise WorkerLost(f"worker {self.name} is lost: {self._loss.result()}")
-        answer: Future[str] = self._actor.run.remote(text, timeout_s).future()
+        answer: Future[tuple[str, bytes]] = self._actor.run.remote(packed, timeout_s).future()
         self._wait_for(answer, name, timeout_s)
         error = answer.exception()
         if error is not None:
             raise WorkerLost(f"worker {self.name} was lost during the task {name}: {error}") from error
         self._last_seen = monotonic()
-        reply = json.loads(answer.result())
-        if "failed" in reply:
-            raise TaskFailed(self.name, name, reply["failed"])
-        if "lost" in reply:
-            raise WorkerLost(reply["lost"])
-        return result_of(reply["result"])
+        outcome, content = answer.result()
+        result = unpack(content)
+        if outcome == "failed":
+            raise TaskFailed(self.name, name, result)
+        if outcome == "lost":
+            raise WorkerLost(result)
+        return result_of(result)
 
-    def _wait_for(self, answer: Future[str], name: str, timeout_s: float) -> None:
+    def _wait_for(self, answer: Future[Any], name: str, timeout_s: float) -> None:
         """Wait for the answer of the worker, which sends a heartbeat meanwhile.
 
         Raises:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ding.worker.transport.ray.store_actor import StoreActor, start_store_actor
-from ding.worker.transport.stores import MAX_FILE_BYTES, SampleStore, name_under
+from ding.worker.transport.stores import SampleStore, name_under
 
 Data = npt.NDArray[np.uint8]
 
@@ -69,7 +69,7 @@ class RaySampleStore(SampleStore):
     """A client of the actor for the samples of `root`; see `SampleStore`."""
 
     def __init__(self, root: str) -> None:
-        self.root, self.limit_bytes = os.path.abspath(root), MAX_FILE_BYTES
+        self.root = os.path.abspath(root)
         self._server = StoreActor(sample_server_name(self.root))
         self._written: dict[str, bytes] = {}  # until `flush`
         self._fetched: dict[str, Data] = {}  # until they are read, or others are fetched
@@ -96,8 +96,6 @@ class RaySampleStore(SampleStore):
             data = _split(*self._server.ask("read", [name])).get(name)
         if data is None:
             raise FileNotFoundError(f"the samples {name!r} were deleted, or lost with their actor")
-        if len(data) > self.limit_bytes:
-            raise ValueError(f"the samples {name} are too large: {len(data)} bytes of {self.limit_bytes}")
         return data.tobytes()
 
     def delete(self, *names: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from ding.interaction import TaskFail
-from ding.worker.collector.comm.collector_session import CollectorQueue
+from ding.worker.collector.comm.collector_task import CollectorQueue
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 
 
@@ -28,7 +28,7 @@ def test_one_by_one_samples_come_before_infos():
 
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
     now_s = [100.0]
-    monkeypatch.setattr("ding.worker.collector.comm.collector_session.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("ding.worker.collector.comm.collector_task.monotonic", lambda: now_s[0])
     queue = CollectorQueue(10, interval_s=1000)
     queue.put([row(1)], 0)
     assert queue.take(0) == ([row(1)], [])  # the first at once

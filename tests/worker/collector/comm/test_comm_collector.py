@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from easydict import EasyDict
 
+from ding.utils.data.plain_columns import from_plain
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector import BaseCommCollector, create_comm_collector
-from ding.worker.transport.chunk import from_text
 from tests.worker.collector.comm.workers import Driver
 from tests.worker.collector.marine_fakes import battle_cfg
 from tests.worker.collector.parallel_fakes import (
@@ -67,7 +67,7 @@ def test_weights_that_come_late_are_waited_for_and_the_coordinator_not_kept_wait
     _, driver = site.pair(data_wait_s=0.01)
     driver.start(lengths=(1,))
     reply = driver.ask()
-    assert from_text(reply["samples"]) == [] and reply["infos"] == []
+    assert from_plain(reply["samples"]) == [] and reply["infos"] == []
     site.write_weights(4)
     rows, _ = driver.all()
     assert [row["policy_iter"] for row in rows] == [4]
@@ -89,7 +89,7 @@ def test_new_weights_reach_a_collector_that_runs(site):
     gate.open()
     iterations = set()
     while 2 not in iterations:
-        iterations |= {row["policy_iter"] for row in from_text(driver.ask()["samples"])}
+        iterations |= {row["policy_iter"] for row in from_plain(driver.ask()["samples"])}
     assert iterations <= {1, 2}
     model = worker._collector.policy.state_dict()["model"]
     assert model["weight"].tolist() == [2.0, 2.0]
@@ -124,7 +124,7 @@ def test_the_queue_holds_the_collector_back(site):
     sizes, infos = [], []
     while not infos:
         reply = driver.ask()
-        sizes.append(len(from_text(reply["samples"])))
+        sizes.append(len(from_plain(reply["samples"])))
         infos += reply["infos"]
     assert sum(sizes) == infos[0]["cur_sample"] == 100
     assert max(sizes) <= 3
@@ -293,9 +293,9 @@ def test_new_weights_of_the_one_that_learns_are_taken_up_and_those_of_the_other_
     driver.ask()
     for path in ("left", "right"):
         site.policies.write(path, weights(9))
-    (newest,) = from_text(driver.ask()["samples"])
+    (newest,) = from_plain(driver.ask()["samples"])
     while newest["collect_iter"] != 9:
-        (newest,) = from_text(driver.ask()["samples"])
+        (newest,) = from_plain(driver.ask()["samples"])
     assert newest["policy_iter"] == [9, 3] and newest["player"] == 0
     driver.close()
     assert [policy.collect_mode.log.count("load 9") for policy in POLICIES[-2:]] == [1, 0]

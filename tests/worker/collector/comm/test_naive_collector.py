@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ding.utils.data.plain_columns import from_plain
 from ding.worker.collector import NaiveCollector
 from ding.worker.learner.comm.chunk_source import ChunkReader
 from ding.worker.transport.http_transport import HttpConnector
@@ -24,7 +25,7 @@ def run():
         connector.close()
 
 
-def test_it_has_resources_and_does_not_speak_of_batches(run):
+def test_it_has_resources(run):
     assert run("resource") == {"cpu": "20", "gpu": "1"}
 
 
@@ -32,22 +33,17 @@ def test_it_sends_19_samples_and_then_says_that_it_is_done(run, own_folder):
     for _ in range(2):  # each task is counted anew
         assert run("collector_start_task", task_info=INFO)["message"] == "collector task has started"
         replies = [run("collector_data_task") for _ in range(20)]
-        assert replies[:19] == [
-            {"data_id": f"./PRE_t_{n}", "buffer_id": "b", "unroll_split_begin": 0, "task_id": "t"} for n in range(1, 20)
+        assert [from_plain(reply["samples"]) for reply in replies[:19]] == [
+            [{"data_id": f"./PRE_t_{n}", "unroll_split_begin": 0}] for n in range(1, 20)
         ]
-        assert replies[19] == {
-            "task_id": "t",
-            "collector_done": True,
-            "cur_episode": 1,
-            "cur_step": 314,
-            "cur_sample": 314,
-        }
+        end = {"collector_done": True, "cur_episode": 1, "cur_step": 314, "cur_sample": 314}
+        assert from_plain(replies[19]["samples"]) == [] and replies[19]["infos"] == [end]
     assert sorted(path.name for path in own_folder.iterdir()) == sorted(f"PRE_t_{n}" for n in range(1, 21))
 
 
 def test_a_learner_can_read_its_samples(run):
     run("collector_start_task", task_info=INFO)
-    sample = ChunkReader(FolderSampleStore(".")).sample(run("collector_data_task"))
+    sample = ChunkReader(FolderSampleStore(".")).sample(from_plain(run("collector_data_task")["samples"])[0])
     assert {key: tuple(value.shape) for key, value in sample.items() if isinstance(value, torch.Tensor)} == {
         "obs": (4,),
         "next_obs": (4,),

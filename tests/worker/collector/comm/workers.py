@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ding.utils.data.plain_columns import from_plain
 from ding.worker.collector import create_comm_collector
 from ding.worker.learner.comm.chunk_source import ChunkReader
-from ding.worker.transport.chunk import from_text
 from tests.worker.collector.parallel_fakes import collector_cfg, weights
 from tests.worker.collector.parallel_fakes import forget_fakes as forget_fakes
 from tests.worker.transport import sites
@@ -30,7 +30,7 @@ class Driver(sites.Driver):
         rows, infos = [], []
         while not any(info["collector_done"] for info in infos):
             reply = self.ask()
-            rows += from_text(reply["samples"])
+            rows += from_plain(reply["samples"])
             infos += reply["infos"]
         return rows, infos
 

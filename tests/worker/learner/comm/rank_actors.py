@@ -10,10 +10,10 @@ from easydict import EasyDict
 
 from ding.utils.pytorch_ddp_dist_helper import BrokenCollective, has_group
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.learner_session import LearnerQueue
+from ding.worker.learner.comm.learner_task import LearnerQueue
 from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
 from ding.worker.transport.chunk import encode_chunk
-from ding.worker.transport.stores import MemoryPolicyStore, MemorySampleStore
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from tests.worker.learner.comm.test_dqn_learner import policy_cfg
 from tests.worker.learner.comm.workers import task_info
 
@@ -136,8 +136,8 @@ def train_a_dqn(iterations, ranks, resume=False):
     """
     rank, world_size = place()
     size = 16 // world_size
-    MemorySampleStore("data").write("chunk", encode_chunk(samples(rank * size, (rank + 1) * size)))
-    batch = [{"data_id": "chunk", "data_index": index, "compressor": "lz4"} for index in range(size)]
+    FolderSampleStore("data").write(f"chunk{rank}", encode_chunk(samples(rank * size, (rank + 1) * size)))
+    batch = [{"data_id": f"chunk{rank}", "data_index": index, "compressor": "lz4"} for index in range(size)]
     policy = policy_cfg()
     policy.learn.batch_size, policy.priority, policy.priority_IS_weight = size, False, False
     policy.multi_gpu = world_size > 1
@@ -152,19 +152,19 @@ def train_a_dqn(iterations, ranks, resume=False):
     learner.start()
     torch.manual_seed(7 + rank)  # the models begin as copies of rank 0's
     learner.deal_with_learner_start(task_info(policy=policy, learner={"train_iterations": iterations}, resume=resume))
-    run = learner._slot.require()
-    run.session.queue.put([batch] * iterations)
-    run.thread.join(DEADLINE_S)
-    assert not run.thread.is_alive()
-    infos, _ = run.session.queue.take()
+    task = learner._slot.require()
+    task.queue.put([batch] * iterations)
+    task.thread.join(DEADLINE_S)
+    assert not task.thread.is_alive()
+    infos, _ = task.queue.take()
     learner.deal_with_learner_close()
-    state = run.learner.policy.state_dict()
+    state = task.learner.policy.state_dict()
     learner.close()
     return {
         "steps": [info["learner_step"] for info in infos],
         "weights": {name: value.tolist() for name, value in state["model"].items()},
         "hash": hashlib.sha256(repr(sorted_state(state)).encode()).hexdigest(),
-        "written": MemoryPolicyStore("policy").read("policy_task") is not None if rank == 0 else None,
+        "written": FolderPolicyStore("policy").read("policy_task") is not None if rank == 0 else None,
         "files": sorted(os.listdir("exp/ckpt")) if os.path.exists("exp/ckpt") else [],
         "group": has_group(),
     }

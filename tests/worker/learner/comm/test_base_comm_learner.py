@@ -4,7 +4,7 @@ from easydict import EasyDict
 
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner import BaseCommLearner, create_comm_learner
-from ding.worker.learner.comm.learner_session import SendLearnInfoHook, SendPolicyHook
+from ding.worker.learner.comm.learner_task import SendLearnInfoHook, SendPolicyHook
 from tests.worker.learner.comm.workers import POLICIES, task_info
 
 

@@ -11,11 +11,12 @@ import torch
 
 from ding.utils.compression_helper import get_data_decompressor
 from ding.utils.data import default_collate
+from ding.utils.data.plain_columns import from_plain
 from ding.utils.data.samples import Samples
 from ding.worker.learner.comm import FlaskFileSystemLearner, chunk_source, flask_fs_learner
 from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, read_patiently
-from ding.worker.transport.chunk import encode_chunk, from_text, pick_sample, to_text
-from ding.worker.transport.stores import MemorySampleStore, SampleStore, forget_memory_stores
+from ding.worker.transport.chunk import encode_chunk, pick_sample, to_content
+from ding.worker.transport.stores import FolderSampleStore, SampleStore
 from tests.worker.learner.comm.workers import entry
 from tests.worker.transport.sites import DEADLINE_S
 
@@ -168,8 +169,7 @@ def test_several_threads_read_the_files_of_a_batch(shelf):
 
 @pytest.fixture
 def store():
-    yield MemorySampleStore("read")
-    forget_memory_stores("read")
+    yield FolderSampleStore("read")
 
 
 def test_samples_are_read_out_of_their_chunks(store):
@@ -200,15 +200,6 @@ def test_what_is_no_sample_is_an_error(store):
     for index in range(2):
         with pytest.raises(ValueError, match="holds a int instead of a sample"):
             ChunkReader(store).sample({"data_id": "c", "data_index": index})
-
-
-@pytest.mark.parametrize("compressor", ["none", "lz4", "zlib"])
-def test_a_chunk_larger_than_the_limit_is_refused(store, compressor):
-    store.write("c", encode_chunk([{"obs": np.zeros(2**16, np.uint8)}], compressor))
-    meta = {"data_id": "c", "compressor": compressor}
-    assert ChunkReader(store).sample(meta)["obs"].shape == (2**16,)
-    with pytest.raises(ValueError, match="more than 1024 bytes"):
-        ChunkReader(store, chunk_bytes=1024).sample(meta)
 
 
 @pytest.mark.guarantees("files")
@@ -386,7 +377,7 @@ def test_a_batch_of_cached_chunks_takes_no_call_for_each_sample(shelf, make_load
         put(shelf, f"c{number}", transitions(2, number))
     loader, metadata = make_loader(), [entry(f"c{number}", number % 2) for number in range(64)]
     loaded(loader, metadata)
-    few, many = (from_text(to_text(metadata[:size])) for size in (16, 64))
+    few, many = (from_plain(to_content(metadata[:size])) for size in (16, 64))
     assert calls_of_loading(loader, few) == calls_of_loading(loader, many) < 60
 
 

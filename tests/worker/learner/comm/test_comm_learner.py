@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner import learner_hook
-from ding.worker.learner.comm import base_comm_learner, create_comm_learner, learner_session
+from ding.worker.learner.comm import base_comm_learner, create_comm_learner, learner_task
 from ding.worker.transport import stores
 from tests.worker.collector.parallel_fakes import Gate
 from tests.worker.learner.comm.workers import GATES, POLICIES, entry
@@ -188,7 +188,7 @@ def full(*args, **kwargs):
 )
 def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
     monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
-    monkeypatch.setattr(learner_session, "_RETRY_S", 1000)
+    monkeypatch.setattr(learner_task, "_RETRY_S", 1000)
     written = recording(site, monkeypatch)
     _, driver = site.pair(send_policy_interval_s=0)
     hook = {"save_ckpt_after_iter": 2, "save_ckpt_after_run": True}
@@ -421,18 +421,6 @@ def test_nothing_but_bad_files_is_an_error_after_a_while(site, gone):
     reason = "no sample of 3 consecutive batches could be read (max_bad_batches); last error: "
     assert failure["message"].startswith(reason)
     assert "the samples 'env_gone_2' could not be read within 0 s" in failure["message"]
-
-
-def test_a_coordinator_that_gives_one_batch_at_a_time_hears_of_a_dropped_one(site, gone):
-    _, driver = site.pair(read_timeout_s=0.0)
-    driver.start(policy={"with_priority": True})
-    replies = []
-    for batch in (site.batch(1, 2), gone, site.batch(3, 4)):
-        driver.run("learner_get_data_task")
-        replies.append(driver.run("learner_learn_task", data=batch)["info"])
-    assert [len(info["priority_info"]) for info in replies] == [3, 0, 3]
-    assert [losses(info) for info in replies] == [(None, None), (1, 1), (1, 1)]
-    assert [info["learner_done"] for info in replies] == [False] * 3
 
 
 def test_learners_that_train_together_do_not_pass_over_a_sample(site, monkeypatch):

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from ding.interaction import TaskFail
-from ding.worker.learner.comm.learner_session import LearnerQueue
+from ding.worker.learner.comm.learner_task import LearnerQueue
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 from tests.worker.transport.sites import DEADLINE_S
 
@@ -41,7 +41,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now_s = 100.0
-        monkeypatch.setattr("ding.worker.learner.comm.learner_session.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("ding.worker.learner.comm.learner_task.monotonic", lambda: self.now_s)
 
     def train(self, queue, count, batch_s):
         """The learner takes `count` batches, and so long for each."""

@@ -3,6 +3,7 @@
 import pytest
 
 from ding.worker.learner.comm import NaiveLearner
+from ding.worker.transport.chunk import pack_batches
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.transport import TaskFailed
 from tests.worker.learner.comm.workers import entry
@@ -22,7 +23,7 @@ def run():
         connector.close()
 
 
-def test_it_has_resources_and_does_not_speak_of_batches(run):
+def test_it_has_resources(run):
     assert run("resource") == {"gpu": "1", "cpu": "20"}
 
 
@@ -32,19 +33,20 @@ def test_it_takes_six_batches_and_is_done(run, tmp_path):
     for _ in range(2):  # each task is counted anew
         assert run("learner_start_task", task_info=IDS) == {"message": "learner task has started"}
         for step in range(1, 7):
-            assert run("learner_get_data_task") == {**IDS, "batch_size": 2, "cur_learner_iter": 1}
+            demand = {**IDS, "batch_size": 2, "cur_learner_iter": 1, "batch_num": 1, "infos": [], "batches_done": 0}
+            assert run("learner_get_data_task") == demand
             done = {"learner_done": True} if step == 6 else {}
             info = {"learner_step": step, "priority_info": priorities, **done}
-            assert run("learner_learn_task", data=data) == {"info": info, **IDS}
+            reply = run("learner_learn_task", **pack_batches([data]))
+            assert reply == {**demand, "batch_num": 0, "infos": [info], "batches_done": 1}
         assert run("learner_close_task") == IDS
     assert [path.name for path in tmp_path.iterdir()] == ["PRE_final_model.pth"]
 
 
-@pytest.mark.parametrize(("data", "text"), [(None, "no data"), ([{"IS": 1.0}], "a sample has no data_id")])
-def test_it_needs_data(run, data, text):
+def test_it_needs_the_names_of_chunks(run):
     run("learner_start_task", task_info=IDS)
-    with pytest.raises(TaskFailed, match=text):
-        run("learner_learn_task", data=data)
+    with pytest.raises(TaskFailed, match="a sample has no data_id"):
+        run("learner_learn_task", **pack_batches([[{"IS": 1.0}]]))
 
 
 def test_it_fails_other_tasks(run):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.learner.comm import learner_session
+from ding.worker.learner.comm import learner_task
 from ding.worker.learner.comm.flask_fs_learner import SendLearnInfoHook, SendPolicyHook
 from tests.worker.learner.fakes import FakePolicy, make_learner
 
@@ -13,7 +13,7 @@ from tests.worker.learner.fakes import FakePolicy, make_learner
 def clock(monkeypatch):
     """The time that hooks see, in seconds; a list of one."""
     now = [0.0]
-    monkeypatch.setattr(learner_session, "monotonic", lambda: now[0])
+    monkeypatch.setattr(learner_task, "monotonic", lambda: now[0])
     return now
 
 

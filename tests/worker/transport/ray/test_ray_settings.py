@@ -68,7 +68,5 @@ def test_without_the_package_ray_it_is_said_how_to_get_it():
     assert "the transport 'ray' needs the package ray: pip install 'ding-worker[ray]'" in result.stderr.decode()
 
 
-def test_workers_of_ray_are_actors_that_need_no_addresses():
-    transport = get_transport("ray")
-    assert transport.launch is Launch.ACTOR
-    assert not (transport.needs_addresses or transport.workers_return or transport.has_weight_files)
+def test_workers_of_ray_are_actors():
+    assert get_transport("ray").launch is Launch.ACTOR

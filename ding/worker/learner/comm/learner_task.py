@@ -1,4 +1,4 @@
-"""The session of a learner task: the queue and the source of its batches, and the sending of weights and infos."""
+"""A learner task: the queue and the source of its batches, and the sending of weights and infos."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
+from ding.envs.env_manager.normalization import Normalization
 from ding.interaction.exception import failure_for
 from ding.torch_utils.checkpoint_helper import refuse_nan
 from ding.utils.config_helper import integer, number
@@ -19,7 +20,7 @@ from ding.worker.learner.checkpoint import NORMALIZATION, plain_state
 from ding.worker.learner.comm.chunk_source import ChunkSource, Rows
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
-from ding.worker.transport.comm_worker import WorkerQueue, task_fail
+from ding.worker.transport.comm_worker import WorkerQueue, WorkerTask, task_fail
 from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
 
 Info = dict[str, Any]
@@ -242,25 +243,35 @@ class LearnerQueue(WorkerQueue):
         return bool(self._infos)
 
 
-class LearnerSession:
-    """The session of one task, which provides batches, and sends weights and infos; after `close` it writes no weights.
+class LearnerTask(WorkerTask):
+    """A learner task, which provides batches, and sends weights and infos; after `close` it writes no weights.
 
-    Each task has its own session, so data of an old task cannot reach a new one.
+    So data of an old task, whose learner hangs, cannot reach a new one.
 
     Args:
         policy_names: names under which the weights are written.
         max_bad_batches: number of consecutive batches without a readable sample that is an error; with 0, a single
             unreadable sample is an error.
+
+    Attributes:
+        learner, saver: the learner, and what saves its checkpoints; set before the thread starts.
+        group: the ranks of the task, if it has several.
     """
+
+    learner: BaseLearner
+    saver: ResumeSaver
+    group: Group | None = None
 
     def __init__(
         self,
+        task_info: Mapping[str, Any],
         source: ChunkSource,
         policies: PolicyStore,
         policy_names: list[str],
         queue: LearnerQueue,
         max_bad_batches: int = 0,
     ) -> None:
+        super().__init__(task_info)
         self.source, self.queue = source, queue
         self._policies, self._policy_names = policies, policy_names
         self._unwritten = set(policy_names)  # weights of which this task has written no version yet
@@ -350,6 +361,13 @@ class LearnerSession:
         averages = {"averages": self._averages} if self._averages else {}
         self.queue.report({**plain(learn_info), **self.losses, **averages})
         self._averages = []
+
+    def take_normalization(self, message: Mapping[str, Any]) -> None:
+        """Take the statistics of the collectors in a message, for the next checkpoints and weights."""
+        if NORMALIZATION in message:
+            statistics = Normalization()
+            statistics.load_state_dict(message[NORMALIZATION])
+            self.learner.ckpt_extra[NORMALIZATION] = statistics.state_dict()
 
     def stop(self) -> None:
         """End all waits, and release the samples. The learner may still send its last weights."""

@@ -1,10 +1,10 @@
-"""The session of a collecting task: it sends samples and infos, and fetches weights."""
+"""A collecting task: it sends samples and infos, and fetches weights."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 from ding.interaction.exception import failure_for
 from ding.utils.data.nested import plain
 from ding.utils.data.samples import Items, concatenate_items, rows_of, table_of
+from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.transport.chunk import DATA_ID, chunks_of, encode_chunk
-from ding.worker.transport.comm_worker import WorkerQueue, task_fail
+from ding.worker.transport.comm_worker import WorkerQueue, WorkerTask, task_fail
 from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
 
 Row = dict[str, Any]
@@ -149,27 +150,34 @@ class CollectorQueue(WorkerQueue):
         self._changed.notify_all()
 
 
-class CollectorSession:
-    """The session of one task, which fetches weights, and sends samples and infos, until it is closed.
+class CollectorTask(WorkerTask):
+    """A collecting task, which fetches weights, and sends samples and infos, until it is closed.
 
-    Each task has its own session, so data of an old task cannot reach a new one.
+    So data of an old task, whose collector hangs, cannot reach a new one.
 
     Args:
         send_timeout_s: how long sending may wait for the coordinator; None for any time.
-        is_evaluation: whether to store a copy of the fetched weights as those under evaluation.
+
+    Attributes:
+        collector: the collector, set before the thread starts.
     """
+
+    collector: BaseParallelCollector
 
     def __init__(
         self,
+        task_info: Mapping[str, Any],
         samples: SampleStore,
         policies: PolicyStore,
         queue: CollectorQueue,
         send_timeout_s: float | None,
-        is_evaluation: bool = False,
     ) -> None:
+        super().__init__(task_info)
         self.queue = queue
         self._samples, self._policies = samples, policies
-        self._send_timeout_s, self._is_evaluation = send_timeout_s, is_evaluation
+        self._send_timeout_s = send_timeout_s
+        # Whether to store a copy of the fetched weights as those under evaluation.
+        self._is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
         self._known: dict[str, Any] = {}  # tokens of the weights that were fetched last, by path
 
     def get_policy_update_info(self, path: str) -> dict[str, Any] | None:

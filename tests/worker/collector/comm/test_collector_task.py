@@ -1,0 +1,141 @@
+"""The way of one task's samples, infos and weights."""
+
+import numpy as np
+import pytest
+import torch
+
+from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
+from ding.worker.transport.chunk import decode_chunk, encode_chunk
+from ding.worker.transport.stores import (
+    FolderPolicyStore,
+    FolderSampleStore,
+)
+
+INFO = {"collector_done": False, "cur_episode": 1, "cur_sample": 2, "cur_step": 3}
+
+
+@pytest.fixture
+def task(own_folder):
+    root = str(own_folder / "root")
+    stores = FolderSampleStore(root), FolderPolicyStore(root)
+    task = CollectorTask({}, *stores, CollectorQueue(10), 0)
+    task.samples, task.policies = stores
+    return task
+
+
+def state(iteration):
+    return {"model": {"w": torch.full((2,), float(iteration))}, "iter": iteration}
+
+
+def test_weights_are_read_when_they_have_changed(task):
+    with pytest.raises(FileNotFoundError):
+        task.get_policy_update_info("p")
+    task.policies.write("p", state(1))
+    assert task.get_policy_update_info("p")["iter"] == 1
+    assert task.get_policy_update_info("p") is None
+    task.policies.write("q", state(5))
+    task.policies.write("p", state(2))
+    assert task.get_policy_update_info("q")["iter"] == 5
+    assert task.get_policy_update_info("p")["model"]["w"].tolist() == [2, 2]
+    assert task.get_policy_update_info("p") is None
+
+
+def test_chunks_are_kept_as_they_are_and_a_bare_sample_becomes_a_chunk(task):
+    task.send_stepdata("chunk", encode_chunk([{"x": 1}, {"x": 2}], "lz4"))
+    assert decode_chunk(task.samples.read("chunk"), "lz4") == [{"x": 1}, {"x": 2}]
+    task.send_stepdata("bare", {"x": 3})
+    assert decode_chunk(task.samples.read("bare"), "none") == [{"x": 3}]
+
+
+@pytest.mark.parametrize("path", ["../x", "/tmp/x", "a/b", ""])
+def test_paths_stay_in_the_folder(task, path):
+    with pytest.raises(ValueError, match="file name"):
+        task.send_stepdata(path, b"data")
+    with pytest.raises(ValueError, match="file name"):
+        task.get_policy_update_info(path)
+
+
+def test_metadata_come_one_by_one_or_many_at_a_time(task):
+    rows = [{"data_id": str(i), "policy_iter": i} for i in range(3)]
+    task.send_metadata(rows[:2])
+    task.send_metadata(rows[2])
+    task.send_metadata([])
+    task.send_metadata({**INFO, "more": np.float32(0.5), "shape": (1, np.int64(2))})
+    assert task.queue.take(0) == (rows, [{**INFO, "more": 0.5, "shape": [1, 2]}])
+
+
+@pytest.mark.parametrize("missing", sorted(INFO))
+def test_an_info_needs_its_keys(task, missing):
+    with pytest.raises(AssertionError, match="metadata needs the keys"):
+        task.send_metadata({key: value for key, value in INFO.items() if key != missing})
+
+
+@pytest.mark.parametrize("missing", ["data_id", "policy_iter"])
+def test_a_sample_needs_its_keys(task, missing):
+    row = {"data_id": "x", "policy_iter": 0}
+    with pytest.raises(AssertionError, match=r"metadata needs the keys \['data_id', 'policy_iter'\]"):
+        task.send_metadata([row, {key: value for key, value in row.items() if key != missing}])
+
+
+def test_a_closed_task_sends_nothing_and_has_no_weights(task):
+    task.policies.write("p", state(1))
+    task.close()
+    assert task.get_policy_update_info("p") is None
+    task.send_stepdata("chunk", b"data")
+    with pytest.raises(FileNotFoundError):
+        task.samples.read("chunk")
+    task.send_metadata(INFO)
+
+
+ROW = {"data_id": "a", "policy_iter": 1}
+
+
+def stored(task, *names):
+    found = []
+    for name in names:
+        try:
+            task.samples.read(name)
+        except FileNotFoundError:
+            continue
+        found.append(name)
+    return found
+
+
+def test_chunks_that_the_coordinator_was_not_told_of_go_with_the_task(task):
+    for name in "abc":
+        task.send_stepdata(name, encode_chunk([{"x": 1}, {"x": 2}], "none"))
+        task.send_metadata([{**ROW, "data_id": name, "data_index": i} for i in range(2)])
+        if name == "a":
+            task.take(0)
+    task.close()
+    task.close()
+    assert stored(task, "a", "b", "c") == ["a"]
+
+
+def test_a_chunk_of_which_a_sample_was_told_stays(task):
+    for name in "ab":
+        task.send_stepdata(name, encode_chunk([{"x": 1}, {"x": 2}], "none"))
+        task.send_metadata([{**ROW, "data_id": name, "data_index": i} for i in range(2)])
+    task.take_one(0)
+    task.close()
+    assert stored(task, "a", "b") == ["a"]
+
+
+def test_a_chunk_whose_metadata_comes_too_late_is_deleted(task):
+    task.send_stepdata("a", encode_chunk([{"x": 1}], "none"))
+    task.close()
+    task.send_metadata([ROW])
+    assert stored(task, "a") == []
+
+
+def test_a_chunk_that_is_taken_while_the_task_closes_stays(task, monkeypatch):
+    def take_and_close(timeout_s, take=task.queue.take):
+        taken = take(timeout_s)
+        task.close()
+        return taken
+
+    task.send_stepdata("a", encode_chunk([{"x": 1}], "none"))
+    task.send_metadata([ROW])
+    monkeypatch.setattr(task.queue, "take", take_and_close)
+    samples, _ = task.take(0)
+    assert len(samples) == 1 and stored(task, "a") == ["a"]
