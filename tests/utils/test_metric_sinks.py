@@ -313,4 +313,5 @@ def test_values_reach_a_real_store_of_mlflow(tmp_path: Path) -> None:
         ("exp", "FINISHED", {"seed": "7"})
     ]
     history = client.get_metric_history(run[0].info.run_id, "learner_step/loss")
-    assert sorted((metric.step, metric.value) for metric in history) == [(0, 1.0), (10, 2.0), (20, 3.0)]
+    # Values of repeated iterations are there twice, unless both were logged in the same millisecond.
+    assert sorted({(metric.step, metric.value) for metric in history}) == [(0, 1.0), (10, 2.0), (20, 3.0)]
