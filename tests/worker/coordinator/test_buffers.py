@@ -60,6 +60,24 @@ def make_buffers():
         buffer_set.close()
 
 
+every_type = pytest.mark.parametrize("kind", ["naive", "advanced", "deque"])
+
+
+@every_type
+def test_a_chunk_stays_while_a_batch_is_on_its_way(make_buffers, kind):
+    buffer_set = make_buffers(type=kind, replay_buffer_size=2)
+    buffer_set.fill("a")
+    batch = buffer_set.sample("t", "b", 2, 0)
+    assert {row["data_id"] for row in batch} == {"a"}
+    buffer_set.fill("b")
+    assert buffer_set.store.names == {"a", "b"}
+    buffer_set.trained("t", 1)
+    assert buffer_set.store.names == {"b"}
+    buffer_set.trained("t", 1)  # there is none
+    buffer_set.trained("unknown", 1)
+    assert buffer_set.store.names == {"b"}
+
+
 @pytest.mark.parametrize("kind", ["naive", "advanced"])
 def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked_at(make_buffers, kind):
     buffer_set = make_buffers(type=kind, replay_buffer_size=4)
