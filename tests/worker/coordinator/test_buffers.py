@@ -94,6 +94,14 @@ def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked
     assert kind == "naive" or {row["staleness"] for row in batch} == {2}
 
 
+def test_rows_of_which_some_tell_no_iteration_have_an_age_each_of_its_own(make_buffers):
+    buffer_set = make_buffers()
+    buffer_set.store.write("a")
+    buffer_set.push("b", from_text(to_text([{"data_id": "a", "policy_iter": 2 if i else None} for i in range(2)])))
+    ages = {row["policy_iter"]: row["staleness"] for _ in range(20) for row in buffer_set.sample("t", "b", 2, 6)}
+    assert ages == {2: 4, None: -1}
+
+
 def test_the_age_of_samples_of_players_is_that_of_the_oldest_policy(make_buffers):
     buffer_set = make_buffers()
     buffer_set.fill("a", policy_iter=[3, 1])

@@ -71,6 +71,18 @@ def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
     assert ended == ["one"] and slot.run.ids["task_id"] == "two"
 
 
+def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended):
+    def make():
+        slot.abandon()
+        return work("one")
+
+    with pytest.raises(RuntimeError, match="coordinator has left"):
+        slot.begin(make)
+    assert ended == ["one"] and slot.run is None
+    slot.begin(lambda: work("two"))  # another coordinator has come
+    assert slot.run.ids["task_id"] == "two"
+
+
 def test_the_loss_of_an_earlier_session_leaves_the_run_of_the_next_one_alone(slot, ended):
     with in_session(1):
         slot.begin(lambda: work("one"))
