@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.buffer_set import BufferSet, ChunkReferences
 from ding.worker.coordinator.limiter import SampleLimiter
+from ding.worker.transport.chunk import from_text, to_text
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 
 LOGGER = logging.getLogger("test_buffers")
@@ -57,6 +58,48 @@ def make_buffers():
     yield make
     for buffer_set in made:
         buffer_set.close()
+
+
+every_type = pytest.mark.parametrize("kind", ["naive", "advanced", "deque"])
+
+
+@every_type
+def test_a_chunk_stays_while_a_batch_is_on_its_way(make_buffers, kind):
+    buffer_set = make_buffers(type=kind, replay_buffer_size=2)
+    buffer_set.fill("a")
+    batch = buffer_set.sample("t", "b", 2, 0)
+    assert {row["data_id"] for row in batch} == {"a"}
+    buffer_set.fill("b")
+    assert buffer_set.store.names == {"a", "b"}
+    buffer_set.trained("t", 1)
+    assert buffer_set.store.names == {"b"}
+    buffer_set.trained("t", 1)  # there is none
+    buffer_set.trained("unknown", 1)
+    assert buffer_set.store.names == {"b"}
+
+
+@pytest.mark.parametrize("kind", ["naive", "advanced"])
+def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked_at(make_buffers, kind):
+    buffer_set = make_buffers(type=kind, replay_buffer_size=4)
+    for name in "abc":
+        buffer_set.store.write(name)
+        iters = {"policy_iter": 9, "collect_iter": 3} if name == "c" else {"policy_iter": 3}
+        rows = from_text(to_text([{"data_id": name, "data_index": i, **iters} for i in range(2)]))  # a message
+        assert buffer_set.push("b", rows) == 2 and rows.table is not None
+    assert buffer_set.store.names == {"b", "c"}
+    batch = buffer_set.sample("t", "b", 3, 5)
+    to_text(batch)
+    assert batch.table is not None
+    assert all(row["collect_iter"] == 3 and row["data_id"] in "bc" for row in batch)
+    assert kind == "naive" or {row["staleness"] for row in batch} == {2}
+
+
+def test_rows_of_which_some_tell_no_iteration_have_an_age_each_of_its_own(make_buffers):
+    buffer_set = make_buffers()
+    buffer_set.store.write("a")
+    buffer_set.push("b", from_text(to_text([{"data_id": "a", "policy_iter": 2 if i else None} for i in range(2)])))
+    ages = {row["policy_iter"]: row["staleness"] for _ in range(20) for row in buffer_set.sample("t", "b", 2, 6)}
+    assert ages == {2: 4, None: -1}
 
 
 def test_the_age_of_samples_of_players_is_that_of_the_oldest_policy(make_buffers):

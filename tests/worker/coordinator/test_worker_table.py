@@ -48,6 +48,17 @@ def test_workers_are_free_busy_or_lost(table, join):
     assert [(table.count(kind), table.free_count(kind)) for kind in ("learner", "collector")] == [(1, 0), (1, 1)]
 
 
+def test_a_lost_worker_is_neither_found_nor_given_a_task_nor_free_again(table, join):
+    busy, free = join("collector", "busy"), None
+    assert table.take("collector", collector_task("t")) is busy
+    free = join("collector", "free")
+    assert (table.find("busy"), table.find("free"), table.find("nobody")) == (busy, free, None)
+    assert table.leave(busy) and table.leave(free)
+    assert (table.find("busy"), table.find("free")) == (None, None)
+    assert table.set_free(busy) is False and table.take("collector", collector_task("u")) is None
+    assert table.count("collector") == table.free_count("collector") == 0
+
+
 def test_each_return_counts_as_a_restart_and_tasks_are_counted_on(table, join):
     for port in (1, 2, 3):
         worker = join("collector", "c", f"here:{port}", port)

@@ -51,6 +51,11 @@ def test_a_resumed_learner_adds_its_iterations_and_keeps_its_env_step():
     assert torch.load("exp/ckpt/iteration_15.pth.tar", weights_only=True)["last_step"] == 77
 
 
+def test_a_learner_without_get_data_is_refused():
+    with pytest.raises(AttributeError):
+        make_learner(FakePolicy()).setup_dataloader()
+
+
 def test_get_data_may_be_injected():
     policy = FakePolicy()
     learner = make_learner(policy, changes={"train_iterations": 1})

@@ -70,6 +70,18 @@ def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
     assert ended == ["one"] and slot.task.ids["task_id"] == "two"
 
 
+def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended):
+    def make():
+        slot.abandon()
+        return work("one")
+
+    with pytest.raises(RuntimeError, match="coordinator has left"):
+        slot.begin(make)
+    assert ended == ["one"] and slot.task is None
+    slot.begin(lambda: work("two"))  # another coordinator has come
+    assert slot.task.ids["task_id"] == "two"
+
+
 class Told:
     def __init__(self):
         self.what = None

@@ -54,6 +54,22 @@ def test_putting_waits_for_room_and_then_gives_all_at_once():
     assert queue.take(0)[0] == [row(2), row(3), row(4)]
 
 
+def test_closing_ends_all_waits_and_drops_what_waits():
+    queue = CollectorQueue(1)
+    taking = in_thread(queue.take, 1000)
+    queue.close()
+    assert isinstance(taking(), TaskFail)
+    full = CollectorQueue(1)
+    full.put([row(1)], 0)
+    putting = in_thread(full.put, [row(2)], 1000)
+    full.close()
+    assert putting() is False and full.is_closed
+    full.put([row(3)], 0)
+    for take in (full.take, full.take_one):
+        with pytest.raises(TaskFail):
+            take(1000)
+
+
 def test_a_queue_has_room_for_something():
     with pytest.raises(ValueError, match="queue_size = 0 is not allowed"):
         CollectorQueue(0)

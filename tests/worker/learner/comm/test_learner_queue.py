@@ -112,6 +112,7 @@ def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
 
 
 def test_a_queue_needs_room():
+    assert LearnerQueue(1).wait_for_capacity(0) == 1
     with pytest.raises(ValueError, match="prefetch_batches = 0"):
         LearnerQueue(0)
 
