@@ -17,6 +17,7 @@ from torch import nn
 
 from ding.entry import serial_pipeline
 from tests.benchmarks.harness import Report, medians, run
+from tests.benchmarks.learning_tasks import TASKS, changed
 
 UPDATES, UPDATES_PER_COLLECT, BATCH, ENVS = 3000, 5, 64, 8
 
@@ -63,37 +64,18 @@ def bare_loop() -> float:
 
 def pipeline(priority: bool) -> float:
     """Seconds of the whole `serial_pipeline` call."""
-    main_config = EasyDict(
-        exp_name=f"bench_{priority}",
-        env={
-            "env_id": "CartPole-v1",
-            "collector_env_num": ENVS,
-            "evaluator_env_num": 5,
-            "n_evaluator_episode": 5,
-            "stop_value": 1e9,
-        },
-        policy={
-            "cuda": False,
-            "priority": priority,
-            "priority_IS_weight": priority,
-            "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [128, 128, 64], "dueling": True},
-            "nstep": 1,
-            "discount_factor": 0.97,
-            "learn": {"update_per_collect": UPDATES_PER_COLLECT, "batch_size": BATCH, "learning_rate": 0.001},
-            "collect": {"n_sample": ENVS},
-            "eval": {"evaluator": {"eval_freq": 10**9}},
-            "other": {
-                "eps": {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000},
-                "replay_buffer": {"replay_buffer_size": 20000},
-            },
-        },
-    )
-    create_config = EasyDict(
-        env={"type": "gymnasium", "import_names": ["ding.envs.env.gymnasium_env"]},
-        env_manager={"type": "base"},
-        policy={"type": "dqn"},
-        replay_buffer={"type": "advanced" if priority else "naive"},
-    )
+    task = TASKS["dqn"]
+    changes = {
+        "exp_name": f"bench_{priority}",
+        "env.stop_value": 1e9,
+        "env.n_evaluator_episode": 5,
+        "policy.priority": priority,
+        "policy.priority_IS_weight": priority,
+        "policy.eval.evaluator.eval_freq": 10**9,
+    }
+    main_config = EasyDict(changed(task.main_config, changes))
+    buffer = {"type": "advanced" if priority else "naive"}
+    create_config = EasyDict(changed(task.create_config, {"replay_buffer": buffer}))
     start = time.perf_counter()
     serial_pipeline((main_config, create_config), seed=0, max_train_iter=UPDATES)
     return time.perf_counter() - start

@@ -1,6 +1,5 @@
 """Trainings in envs that say which actions are legal."""
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -8,10 +7,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from ding import train
 from ding.utils.config_helper import ConfigError
+from tests.entry.steps import Steps
 
 
-class Panel(gymnasium.Env):
+class Panel(Steps):
     """Refuses illegal actions; each choice has one legal action, another one after each step."""
+
+    length = 6
 
     def __init__(self, form="rows", counts=(3, 3)):
         total, square = sum(counts), (len(counts), counts[0])
@@ -24,21 +26,15 @@ class Panel(gymnasium.Env):
         self.observation_space = Dict(board=Box(0, 1, (2,)), hand=Box(0, 1, (1,)), action_mask=mask)
         self.action_space = MultiDiscrete(counts) if len(counts) > 1 else Discrete(counts[0])
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.observe(), {}
-
     def observe(self):
         self.legal = [self.np_random.integers(count) for count in self.counts]
         masks = [np.eye(count, dtype=np.int8)[legal] for count, legal in zip(self.counts, self.legal, strict=True)]
         join = {"row": np.concatenate, "rows": np.stack, "tuple": tuple}[self.form]
         return {"board": np.zeros(2, np.float32), "hand": np.zeros(1, np.float32), "action_mask": join(masks)}
 
-    def step(self, action):
+    def reward(self, action):
         assert np.ravel(action).tolist() == self.legal
-        self.steps += 1
-        return self.observe(), 1.0, self.steps == 6, False, {}
+        return 1.0
 
 
 def trained(policy, form, counts=(3, 3), **settings):

@@ -22,6 +22,18 @@ from tests.programs import ROOT, environment, printed
 from tests.programs import ding as run
 
 
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Puts a `Call` in the place of what two names, or a dotted one, mean."""
+
+    def put(*place, answer=None):
+        call = Call(answer)
+        monkeypatch.setattr(*place, call)
+        return call
+
+    return put
+
+
 class Call:
     """Remembers what it was called with, and where."""
 
@@ -134,9 +146,8 @@ def test_a_role_takes_one_port():
         ("parallel", parallel_entry, "parallel_pipeline", 3),
     ],
 )
-def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(monkeypatch, mode, module, name, configs):
-    pipeline = Call()
-    monkeypatch.setattr(module, name, pipeline)
+def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(stand_in, mode, module, name, configs):
+    pipeline = stand_in(module, name)
     run("-m", mode, "-c", write_config(), "-s", 3, "--train-iter", "2e4", "--env-step", "500", "--exp-name", "mine")
     (given,), options = pipeline.only
     assert len(given) == configs and given[0].exp_name == "mine"
@@ -144,9 +155,8 @@ def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(monkeypatch, mod
     assert options == {"seed": 3, "max_train_iter": 20000, "max_env_step": 500, **logs}
 
 
-def test_the_logs_and_the_platform_of_a_parallel_training_may_be_chosen(monkeypatch):
-    pipeline = Call()
-    monkeypatch.setattr(parallel_entry, "parallel_pipeline", pipeline)
+def test_the_logs_and_the_platform_of_a_parallel_training_may_be_chosen(stand_in):
+    pipeline = stand_in(parallel_entry, "parallel_pipeline")
     logs = ("--enable-total-log", "True", "--disable-flask-log", "False")
     run("-m", "parallel", "-c", write_config(), "--platform", "ray", "--address", "auto", *logs)
     options = {"enable_total_log": True, "disable_flask_log": False, "platform": "ray", "address": "auto"}
@@ -154,9 +164,8 @@ def test_the_logs_and_the_platform_of_a_parallel_training_may_be_chosen(monkeypa
 
 
 @pytest.mark.parametrize(("options", "root"), [([], "config_result"), (["--exp-name", "mine"], "mine")])
-def test_several_seeds_train_one_after_the_other_in_folders_of_their_own(monkeypatch, tmp_path, options, root):
-    pipeline = Call()
-    monkeypatch.setattr(serial_entry, "serial_pipeline", pipeline)
+def test_several_seeds_train_one_after_the_other_in_folders_of_their_own(stand_in, tmp_path, options, root):
+    pipeline = stand_in(serial_entry, "serial_pipeline")
     run("-m", "serial", "-c", write_config(), "-s", 4, "-s", 7, *options)
     assert [(folder, kwargs["seed"]) for folder, _, kwargs in pipeline.calls] == [
         (str(tmp_path / root / "seed4"), 4),
@@ -166,8 +175,8 @@ def test_several_seeds_train_one_after_the_other_in_folders_of_their_own(monkeyp
     assert os.getcwd() == str(tmp_path)
 
 
-def test_an_exception_passes_through_with_its_traceback_and_leads_back(monkeypatch, tmp_path):
-    monkeypatch.setattr(serial_entry, "serial_pipeline", Call(ZeroDivisionError("the env has broken")))
+def test_an_exception_passes_through_with_its_traceback_and_leads_back(stand_in, tmp_path):
+    stand_in(serial_entry, "serial_pipeline", answer=ZeroDivisionError("the env has broken"))
     with pytest.raises(ZeroDivisionError):
         run("-m", "serial", "-c", write_config(), "-s", 4, "-s", 7)
     assert os.getcwd() == str(tmp_path)
@@ -175,13 +184,13 @@ def test_an_exception_passes_through_with_its_traceback_and_leads_back(monkeypat
 
 @pytest.mark.guarantees("signals")
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(130)])
-def test_an_interruption_exits_with_130(monkeypatch, interruption):
-    monkeypatch.setattr(serial_entry, "serial_pipeline", Call(interruption))
+def test_an_interruption_exits_with_130(stand_in, interruption):
+    stand_in(serial_entry, "serial_pipeline", answer=interruption)
     run("-m", "serial", "-c", write_config(), status=130)
 
 
-def test_a_training_may_be_profiled(monkeypatch):
-    monkeypatch.setattr(serial_entry, "serial_pipeline", Call())
+def test_a_training_may_be_profiled(stand_in):
+    stand_in(serial_entry, "serial_pipeline")
     run("-m", "serial", "-c", write_config(), "--profile", "profile")
     assert sorted(os.listdir("profile")) == [
         f"profile_{os.getpid()}.prof",
@@ -247,27 +256,24 @@ class Worker:
         ("learner_aggregator", ["-agh", "10.0.0.1", "-agp", 80], ("c", 5, "10.0.0.1", 80, None, True)),
     ],
 )
-def test_a_worker_serves_until_its_coordinator_has_gone(monkeypatch, module, options, given):
+def test_a_worker_serves_until_its_coordinator_has_gone(stand_in, module, options, given):
     write_config()
     worker = Worker()
-    launch = Call(worker)
-    monkeypatch.setattr(dist_entry, f"dist_launch_{module}", launch)
+    launch = stand_in(dist_entry, f"dist_launch_{module}", answer=worker)
     output = run("-m", "dist", "-M", module, "-c", "config.py", "-s", 5, *options)
     assert launch.only == (("config.py", *given[1:]), {})
     assert worker.log == ["wait", "close"]
     assert output == "worker0 accepts tasks at port 4711.\nworker0 ends: its coordinator is gone.\n"
 
 
-def test_an_aggregator_needs_no_config(monkeypatch):
-    launch = Call(Worker())
-    monkeypatch.setattr(dist_entry, "dist_launch_learner_aggregator", launch)
+def test_an_aggregator_needs_no_config(stand_in):
+    launch = stand_in(dist_entry, "dist_launch_learner_aggregator", answer=Worker())
     run("-m", "dist", "-M", "learner_aggregator")
     assert launch.only == ((None, None, None, None, None, True), {})
 
 
-def test_the_ranks_of_a_learner_are_spawned(monkeypatch):
-    spawn = Call()
-    monkeypatch.setattr(dist_entry, "dist_launch_spawn_learner", spawn)
+def test_the_ranks_of_a_learner_are_spawned(stand_in):
+    spawn = stand_in(dist_entry, "dist_launch_spawn_learner")
     run("-m", "dist", "-M", "spawn_learner", "-c", write_config(), "-lp", 80)
     assert spawn.only == (("config.py", None, 80, None, True), {})
 
@@ -275,11 +281,10 @@ def test_the_ranks_of_a_learner_are_spawned(monkeypatch):
 @pytest.mark.parametrize(
     ("stop", "last_return", "told"), [(True, 201.25, "Solved: mean return 201.2"), (False, None, "Over: mean return -")]
 )
-def test_the_coordinator_drives_the_run_and_tells_its_outcome(monkeypatch, tmp_path, stop, last_return, told):
+def test_the_coordinator_drives_the_run_and_tells_its_outcome(stand_in, tmp_path, stop, last_return, told):
     run("-m", "dist", "-M", "config", "-c", write_config())
     progress = SimpleNamespace(last_return=last_return, env_steps=70, train_iter=5)
-    drive = Call(SimpleNamespace(stop=stop, progress=progress, seconds=1.5))
-    monkeypatch.setattr(parallel_run, "drive", drive)
+    drive = stand_in(parallel_run, "drive", answer=SimpleNamespace(stop=stop, progress=progress, seconds=1.5))
     options = ["-s", 8, "-cdp", 6000, "--enable-total-log", "True"]
     output = run("-m", "dist", "-M", "coordinator", "-c", "config.py.pkl", *options)
     assert output == f"{told} after 70 env steps, 5 iterations and 1.5 s; results are in {tmp_path}/exp.\n"
@@ -300,9 +305,8 @@ def test_the_coordinator_drives_the_run_and_tells_its_outcome(monkeypatch, tmp_p
         (["--restart", "learner", "-rpn", "w"], "restart", ("learner", None, "pod", "ns", "w")),
     ],
 )
-def test_replicas_are_asked_for(monkeypatch, options, name, given):
-    ask = Call("the operator says yes")
-    monkeypatch.setattr(dist_entry, f"dist_{name}_replicas", ask)
+def test_replicas_are_asked_for(stand_in, options, name, given):
+    ask = stand_in(dist_entry, f"dist_{name}_replicas", answer="the operator says yes")
     output = run("-m", "dist", *options, "-cdn", "pod", "-ns", "ns")
     assert ask.only == (given, {}) and output == "the operator says yes\n"
 
@@ -335,9 +339,8 @@ def test_the_command_is_installed_under_its_name():
 # Demonstrations and evaluating.
 
 
-def test_offline_training_is_limited_by_iterations_only(monkeypatch):
-    pipeline = Call()
-    monkeypatch.setattr("ding.entry.serial_entry_offline.serial_pipeline_offline", pipeline)
+def test_offline_training_is_limited_by_iterations_only(stand_in):
+    pipeline = stand_in("ding.entry.serial_entry_offline.serial_pipeline_offline")
     config = write_config()
     run("-m", "serial_offline", "-c", config, "-s", 3, "--train-iter", "2e3", "--exp-name", "mine")
     ((main, _),), kwargs = pipeline.only
@@ -345,9 +348,8 @@ def test_offline_training_is_limited_by_iterations_only(monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["sqil", "dqfd"])
-def test_the_config_of_an_expert_is_given_or_asked_for(mode, monkeypatch):
-    pipeline = Call()
-    monkeypatch.setattr(f"ding.entry.serial_entry_dqfd.serial_pipeline_{mode}", pipeline)
+def test_the_config_of_an_expert_is_given_or_asked_for(mode, stand_in):
+    pipeline = stand_in(f"ding.entry.serial_entry_dqfd.serial_pipeline_{mode}")
     config = write_config()
     given = ["-m", f"serial_{mode}", "-c", config, "-s", 1, "-s", 2]
     run(*given, "--expert-config", config)
@@ -357,9 +359,8 @@ def test_the_config_of_an_expert_is_given_or_asked_for(mode, monkeypatch):
     assert all(kwargs["expert_cfg"] == args[0] for _, args, kwargs in pipeline.calls)
 
 
-def test_a_policy_is_evaluated_with_each_seed(monkeypatch):
-    evaluate = Call(12.34)
-    monkeypatch.setattr("ding.entry.application_entry.eval", evaluate)
+def test_a_policy_is_evaluated_with_each_seed(stand_in):
+    evaluate = stand_in("ding.entry.application_entry.eval", answer=12.34)
     config = write_config()
     output = run("-m", "eval", "-c", config, "-s", 3, "-s", 4, "--load-path", config, "--replay-path", "videos")
     assert output.splitlines() == ["seed 3: mean return 12.3", "seed 4: mean return 12.3"]

@@ -26,6 +26,7 @@ from ding.entry.serial_entry import pipeline_of
 from ding.entry.training import Training
 from ding.example import cartpole_dqn
 from ding.utils.config_helper import ConfigError
+from tests.entry.steps import Steps
 from tests.programs import ding
 
 CONFIG = cartpole_dqn.__file__
@@ -439,51 +440,39 @@ def test_show_takes_the_config_of_a_parallel_training():
 # Envs.
 
 
-class Unseeded(gymnasium.Env):
+class Unseeded(Steps):
     """Its observations follow from no seed."""
 
-    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
     _numbers = np.random.default_rng(0)
 
-    def reset(self, *, seed=None, options=None):
-        self._left = 3
-        return self._numbers.random(1, np.float32), {}
-
-    def step(self, action):
-        self._left -= 1
-        return self._numbers.random(1, np.float32), 1.0, self._left == 0, False, {}
+    def observe(self):
+        return self._numbers.random(3, np.float32)
 
 
-class Outside(Unseeded):
+class Outside(Steps):
     """Its observations lie outside of their space."""
 
-    def step(self, action):
-        return np.full(1, 2.0, np.float32), *super().step(action)[1:]
+    def observe(self):
+        return np.full(3, 2.0 * (self.steps > 0), np.float32)
 
 
 GOOD = gymnasium.make("CartPole-v1", disable_env_checker=True)
 
 
-class Doors(gymnasium.Env):
+class Doors(Steps):
     """One of four doors is locked, which the mask says."""
 
     observation_space = gymnasium.spaces.Dict(
         observation=gymnasium.spaces.Box(0, 1, (1,), np.float32), action_mask=gymnasium.spaces.MultiBinary(4)
     )
     action_space = gymnasium.spaces.Discrete(4)
+    length = 30
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._left = 30
-        return self._shown(), {}
-
-    def step(self, action):
+    def reward(self, action):
         assert action != self._locked
-        self._left -= 1
-        return self._shown(), 1.0, self._left == 0, False, {}
+        return 1.0
 
-    def _shown(self):
+    def observe(self):
         self._locked = self.np_random.integers(4)
         return {"observation": np.zeros(1, np.float32), "action_mask": (np.arange(4) != self._locked).astype(np.int8)}
 

@@ -1,6 +1,5 @@
 """Trainings on dict observations, from an env of gymnasium to the weights: nothing but `obs_shape` tells of them."""
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -10,11 +9,12 @@ from gymnasium import spaces
 from ding import train
 from ding.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding.utils.config_helper import ConfigError
+from tests.entry.steps import Steps
 
 LEARN = {"batch_size": 8, "update_per_collect": 2}
 
 
-class Reach(gymnasium.Env):
+class Reach(Steps):
     """Episodes of 6 steps; `clock` is one number, `camera` an image of bytes."""
 
     observation_space = spaces.Dict(
@@ -26,24 +26,22 @@ class Reach(gymnasium.Env):
         }
     )
 
+    length = 6
+
     def __init__(self, continuous=False):
         self.action_space = spaces.Box(-1, 1, (2,), np.float32) if continuous else spaces.Discrete(2)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count, self.goal = 0, self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return self.observe(), {}
-
-    def step(self, action):
-        self.count += 1
-        return self.observe(), float(np.sum(action)), self.count >= 6, False, {}
+    def reward(self, action):
+        return float(np.sum(action))
 
     def observe(self):
+        if self.steps == 0:
+            self.goal = self.np_random.uniform(-1, 1, 2).astype(np.float32)
         return {
             "pos": self.np_random.uniform(-1, 1, 2).astype(np.float32),
             "goal": self.goal,
-            "clock": np.array([self.count], np.float32),
-            "camera": np.full((1, 36, 36), self.count, np.uint8),
+            "clock": np.array([self.steps], np.float32),
+            "camera": np.full((1, 36, 36), self.steps, np.uint8),
         }
 
 
@@ -126,28 +124,27 @@ def test_dict_observations_may_lie_beside_a_mask():
     assert policy.eval_mode.forward({0: obs})[0]["action"].item() == 1
 
 
-class OneOrTwoLegal(gymnasium.Env):
+class OneOrTwoLegal(Steps):
     """Other actions are legal after each step; only action 0 is rewarded. Episodes end within the sequences."""
 
     observation_space = spaces.Dict(
         {"observation": spaces.Box(-1, 1, (3,)), "action_mask": spaces.Box(0, 1, (4,), np.int8)}
     )
     action_space = spaces.Discrete(4)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.observe(), {}
+    length = 7
 
     def observe(self):
         self.mask = np.zeros(4, np.int8)
         self.mask[self.np_random.integers(0, 4, 2)] = 1
         return {"observation": np.ones(3, np.float32), "action_mask": self.mask}
 
-    def step(self, action):
+    def reward(self, action):
         assert self.mask[int(action)] == 1
-        self.steps += 1
-        return self.observe(), float(action == 0), False, self.steps >= 7, {}
+        return float(action == 0)
+
+    def step(self, action):
+        obs, reward, truncated, _, info = super().step(action)
+        return obs, reward, False, truncated, info
 
 
 @pytest.mark.parametrize("policy", ["acer", "impala", "r2d2"])

@@ -28,10 +28,8 @@ DEADLINE_S = 60
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch):
+def _alone():
     """In a folder of its own, with what a role sets for its process put back."""
-    for name in (*(name for name in os.environ if name.startswith("DING_")), "LEARNER_PORT", "COLLECTOR_PORT"):
-        monkeypatch.delenv(name, raising=False)
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
     before = set(threading.enumerate())
     levels = {name: logging.getLogger(name).level for name in ("werkzeug",)}

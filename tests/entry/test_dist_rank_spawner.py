@@ -32,12 +32,6 @@ os.kill(os.getpid(), -ends[rank]) if ends[rank] < 0 else sys.exit(ends[rank])
 """
 
 
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch):
-    for name in ("LOCAL_WORLD_SIZE", "START_RANK", "WORLD_SIZE", "RANK"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def command(ends, before="pass"):
     with open("rank.py", "w") as f:
         f.write(RANK.replace("{ends!r}", repr(ends)).replace("{before}", before))

@@ -2,7 +2,6 @@
 
 import re
 
-import gymnasium
 import numpy as np
 import pytest
 from easydict import EasyDict
@@ -16,6 +15,7 @@ from ding.entry.run_folder import RunFolder
 from ding.model import create_model
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY
+from tests.entry.steps import Steps
 
 
 def pair(policy, env="CartPole-v1", manager="base", **sections):
@@ -85,8 +85,8 @@ VECTOR = spaces.Box(0, 255, (3,), np.uint8)
 )
 @pytest.mark.parametrize("is_created", [False, True])
 def test_images_of_bytes_are_divided_by_255(space, given, scale, is_created):
-    class Shows(gymnasium.Env):
-        observation_space, action_space = space, spaces.Discrete(2)
+    class Shows(Steps):
+        observation_space = space
 
     main, create = pair("dqn")
     main.env.pop("env_id")
@@ -126,10 +126,10 @@ def test_a_space_without_a_shape_is_refused_in_one_line(key):
     assert str(error.value).startswith(f"policy.model.{key} is missing, and the env's ") and "Text" in str(error.value)
 
 
-class Photos(gymnasium.Env):
+class Photos(Steps):
     """Shows images with their channels last."""
 
-    observation_space, action_space = spaces.Box(0, 255, (40, 50, 3), np.uint8), spaces.Discrete(2)
+    observation_space = spaces.Box(0, 255, (40, 50, 3), np.uint8)
 
 
 @pytest.mark.parametrize(("env", "shape"), [("FrozenLake-v1", 16), ("Blackjack-v1", 32 + 11 + 2)])

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -19,6 +18,7 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import NaiveRLDataset
 from ding.utils.registry_factory import ENV_REGISTRY
 from tests.entry import fakes
+from tests.entry.steps import Steps
 from tests.envs.toys import Toy
 
 SPACE = spaces.Box(-20, 20, (3,), np.float32)
@@ -135,22 +135,16 @@ def test_a_trained_policy_is_evaluated_and_shown_with_its_statistics():
     np.testing.assert_allclose(sample["obs"], first.clip(-3, 3), rtol=1e-4, atol=1e-5)
 
 
-class Far(gymnasium.Env):
+class Far(Steps):
     """Observations far from 0, of very different sizes; episodes have 6 steps, each worth 50."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = spaces.Discrete(2)
+    length = 6
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.shown(), {}
+    def reward(self, action):
+        return 50.0
 
-    def step(self, action):
-        self.steps += 1
-        return self.shown(), 50.0, self.steps == 6, False, {}
-
-    def shown(self):
+    def observe(self):
         return (self.np_random.normal(size=2) * [300, 0.01] + [5000, 7]).astype(np.float32)
 
 

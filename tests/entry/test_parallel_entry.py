@@ -291,18 +291,14 @@ def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_
     assert "WorkerDied" in done.stderr and sorted(os.listdir()) == ["exp", "main.py"]
 
 
-def test_servers_for_other_machines_need_a_token(monkeypatch):
-    for name in ("DING_TOKEN", "DING_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
+def test_servers_for_other_machines_need_a_token():
     main, create, system = triple()
     create.comm_collector.host = "0.0.0.0"
     with pytest.raises(WorkerDied, match="(?s)DING_TOKEN"):
         parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
 
 
-def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find(monkeypatch):
-    for name in ("DING_TOKEN", "DING_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
+def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find():
     main, create, system = triple()
     ports = {"coordinator_port": 0, "learner_port": 0, "collector_port": 0}
     cfg = compile_config_parallel(main, with_command_mode(create), system, **ports)

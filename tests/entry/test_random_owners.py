@@ -15,25 +15,20 @@ from ding.policy import DQNPolicy
 from ding.utils import deep_merge_dicts, set_pkg_seed
 from ding.utils.default_helper import new_generator
 from ding.worker import SampleSerialCollector
+from tests.entry.steps import Steps
 
 
-class Walk(gymnasium.Env):
-    """Eight steps, whose observations are drawn from the env's own generator."""
+class Walk(Steps):
+    """Observations are drawn from the env's own generator."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.observe(), {}
+    length = 8
 
     def observe(self):
         return self.np_random.uniform(-1, 1, 2).astype(np.float32)
 
-    def step(self, action):
-        self.t += 1
-        return self.observe(), float(action), self.t == 8, False, {}
+    def reward(self, action):
+        return float(action)
 
 
 class SeedingWalk(Walk):

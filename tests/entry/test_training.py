@@ -21,38 +21,27 @@ from ding.utils.config_helper import ConfigError
 from ding.utils.state_folder import plain_tree
 from tests.entry.fakes import pair as tiny_pair
 from tests.entry.fakes import setting as tiny_setting
+from tests.entry.steps import Steps
 from tests.programs import ding, run_python
 
 
-class Corridor(gymnasium.Env):
+class Corridor(Steps):
     """Walk to the right end; the observation is a dict, and episodes have 4 steps."""
 
     observation_space = spaces.Dict(place=spaces.Box(0, 9, (2,), np.float32))
-    action_space = spaces.Discrete(2)
+    length = 4
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.shown(), {}
-
-    def shown(self):
+    def observe(self):
         return {"place": np.array([self.steps, 1], np.float32)}
 
-    def step(self, action):
-        assert self.action_space.contains(action)
-        self.steps += 1
-        return self.shown(), float(action), self.steps == 4, False, {}
+    def reward(self, action):
+        return float(np.sum(action))
 
 
 class Branches(Corridor):
     """Two choices a step, each of three."""
 
     action_space = spaces.MultiDiscrete([3, 3])
-
-    def step(self, action):
-        assert self.action_space.contains(action)
-        self.steps += 1
-        return self.shown(), float(action.sum()), self.steps == 4, False, {}
 
 
 QUICK = {"eval_episodes": 1, "batch_size": 8, "n_sample": 8}
@@ -154,9 +143,8 @@ class Shop(Corridor):
         assert {type(moves), type(moves[1])} == {dict} and scale.dtype == np.float32 and scale.tolist() == [1, 2]
         self.cost = cost
 
-    def step(self, action):
-        obs, _, *ends = super().step(action)
-        return obs, self.cost(1.0), *ends
+    def reward(self, action):
+        return self.cost(1.0)
 
 
 def tenth(reward):
@@ -193,28 +181,14 @@ def test_what_the_folder_could_not_name_is_told_at_the_start(caplog):
         train("dqn", (Shop, {**ARGUMENTS, "cost": lambda reward: reward}), iterations=1, parallel=1, **QUICK)
 
 
-class Tiny(gymnasium.Env):
-    """Has the spaces of TinyEnv, and episodes of 3 steps."""
-
-    observation_space, action_space = spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        self.left = 3
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.left -= 1
-        return np.zeros(3, np.float32), 1.0, self.left == 0, False, {}
-
-
 def test_a_run_of_an_env_setting_is_used_with_an_env_that_is_given():
     main, create = tiny_pair()
     del create["env"]
     serial_pipeline((main, create), env_setting=tiny_setting(), max_train_iter=1)
     with pytest.raises(ConfigError, match=r"got its envs as env_setting.*Training\.load\(folder, env="):
         Training.load("exp").evaluate()
-    assert Training.load("exp", env=Tiny).evaluate(2).lengths == [3, 3]
-    assert evaluate_run("exp", 1, env=Tiny).returns == [3.0]
+    assert Training.load("exp", env=Steps).evaluate(2).lengths == [3, 3]
+    assert evaluate_run("exp", 1, env=Steps).returns == [3.0]
 
 
 SCRIPT = """
@@ -393,12 +367,11 @@ class Unbounded(Corridor):
     observation_space = spaces.Box(0, 9, (2,), np.float32)
     action_space = spaces.Box(-1, np.inf, (2,), np.float32)
 
-    def shown(self):
-        return super().shown()["place"]
+    def observe(self):
+        return super().observe()["place"]
 
     def step(self, action):
-        self.steps += 1
-        return self.shown(), float(action.sum()), self.steps == 4, False, {}
+        return super().step(np.maximum(action, -1))  # it takes others, too
 
 
 @pytest.mark.parametrize(("policy", "is_warned_of"), [("sac", True), ("td3", True), ("ppo", False)])
@@ -629,13 +602,8 @@ class Choices(Corridor):
     observation_space = spaces.Dict(place=spaces.Box(0, 9, (2,), np.float32), last=spaces.Box(0, 255, (3,), np.uint8))
     action_space = spaces.MultiDiscrete([3, 2])
 
-    def shown(self):
-        return {**super().shown(), "last": np.arange(3, dtype=np.uint8)}
-
-    def step(self, action):
-        assert self.action_space.contains(action)
-        self.steps += 1
-        return self.shown(), float(action[0]), self.steps == 4, False, {}
+    def observe(self):
+        return {**super().observe(), "last": np.arange(3, dtype=np.uint8)}
 
 
 class Late(Corridor):
@@ -651,7 +619,7 @@ class Gallery(Corridor):
         image=spaces.Box(0, 255, (12, 10, 3), np.uint8), place=spaces.Box(-1e4, 1e4, (2,), np.float64)
     )
 
-    def shown(self):
+    def observe(self):
         image = self.np_random.integers(0, 256, (12, 10, 3), np.uint8)
         return {"image": image, "place": np.array([self.steps * 1e3, -5.0])}
 
@@ -661,7 +629,7 @@ class Photos(Corridor):
 
     observation_space = Gallery.observation_space["image"]
 
-    def shown(self):
+    def observe(self):
         return self.np_random.integers(0, 256, (12, 10, 3), np.uint8)
 
 
@@ -688,17 +656,13 @@ class Valve(Branches):
 
     action_space = spaces.Box(-0.2, 0.1, (2,), np.float32)
 
-    def step(self, action):
-        assert self.action_space.contains(action)
-        return super().step(action)
-
 
 class Doubles(Corridor):
     """Shows float64 numbers, as MuJoCo does."""
 
     observation_space = spaces.Box(-9, 9, (2,), np.float64)
 
-    def shown(self):
+    def observe(self):
         return np.array([self.steps, 0.1])
 
 
@@ -773,9 +737,8 @@ class Starts(Corridor):
         self.start = float(self.np_random.random())
         return obs, info
 
-    def step(self, action):
-        obs, _, *ends = super().step(action)
-        return obs, self.start, *ends
+    def reward(self, action):
+        return self.start
 
 
 def test_each_evaluation_plays_episodes_of_its_own_which_are_those_of_runs_with_equal_seeds():

@@ -15,12 +15,6 @@ from tests.programs import environment
 NAME = "ding.example.cartpole_dqn_ddp"
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(monkeypatch):
-    for variable in ("RANK", "WORLD_SIZE", "SLURM_LOCALID", "MASTER_PORT"):
-        monkeypatch.delenv(variable, raising=False)
-
-
 def run(*command, **variables):
     """Exit status and output of a command that ends, with all that it starts, within two minutes."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

@@ -8,15 +8,13 @@ from __future__ import annotations
 import copy
 import functools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from easydict import EasyDict
 from torch.nn.modules.module import register_module_forward_hook
 
@@ -353,14 +351,6 @@ def test_a_time_limit_bootstraps_and_a_terminal_state_does_not(name: str) -> Non
 def test_importance_weights_without_priority_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="priority_IS_weight"):
         make(name, "learn", priority=False, priority_IS_weight=True)
-
-
-@pytest.fixture
-def lone_group(tmp_path: Path) -> Iterator[None]:
-    """A process group of this process only, on the CPU."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.differs(

@@ -10,14 +10,6 @@ from ding.policy.training_step import GradientSynchronizer
 from tests.policy.samples import make_batch, make_config
 
 
-@pytest.fixture
-def lone_group(tmp_path):
-    """A process group of this process only, on the CPU."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
 class Pair(nn.Module):
     def __init__(self):
         super().__init__()

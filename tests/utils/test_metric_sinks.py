@@ -157,18 +157,15 @@ def test_rows_are_appended_to_files_that_are_there(tmp_path: Path) -> None:
 # the config
 
 
-def test_the_files_are_written_whatever_sinks_are_chosen(tmp_path: Path) -> None:
-    with create_metric_writer(str(tmp_path / "tb"), RunInfo(str(tmp_path)), {"sinks": []}) as writer:
+@pytest.mark.parametrize(("section", "in_tensorboard"), [({"sinks": []}, []), ({}, [("a/b", 2, 1.0)])])
+def test_the_files_are_written_whatever_sinks_are_chosen_and_tensorboard_is_the_default(
+    tmp_path: Path, section: Any, in_tensorboard: Any
+) -> None:
+    with create_metric_writer(str(tmp_path / "tb"), RunInfo(str(tmp_path)), section) as writer:
         writer.add_scalar("a/b", 1, 2)
     assert read(tmp_path).keys() == {"metrics.jsonl", "a.csv"}
-    assert not (tmp_path / "tb").exists()
-
-
-def test_tensorboard_is_the_default(tmp_path: Path) -> None:
-    with create_metric_writer(str(tmp_path / "tb"), RunInfo(str(tmp_path)), {}) as writer:
-        writer.add_scalar("a/b", 1, 2)
-    assert events(tmp_path / "tb") == [("a/b", 2, 1.0)]
-    assert read(tmp_path).keys() == {"metrics.jsonl", "a.csv"}
+    assert (tmp_path / "tb").exists() == bool(in_tensorboard)
+    assert not in_tensorboard or events(tmp_path / "tb") == in_tensorboard
 
 
 def test_a_sink_of_one_s_own_gets_the_run_and_its_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,5 +310,5 @@ def test_values_reach_a_real_store_of_mlflow(tmp_path: Path) -> None:
         ("exp", "FINISHED", {"seed": "7"})
     ]
     history = client.get_metric_history(run[0].info.run_id, "learner_step/loss")
-    # Values of repeated iterations are there twice, unless both were logged in the same millisecond.
-    assert sorted({(metric.step, metric.value) for metric in history}) == [(0, 1.0), (10, 2.0), (20, 3.0)]
+    found = {(metric.step, metric.value) for metric in history}  # it may keep what it is told twice
+    assert found == {(0, 1.0), (10, 2.0), (20, 3.0)}
