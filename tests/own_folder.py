@@ -9,6 +9,6 @@ from ding.utils import log_helper
 def own_folder(tmp_path, monkeypatch):
     """Run the test in an empty folder, and tell it also the warnings that an earlier test has had."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(log_helper, "_told", set())
+    monkeypatch.setattr(log_helper, "_warned", set())
     log_helper.one_time_warning.cache_clear()
     return tmp_path

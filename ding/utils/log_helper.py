@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 _logger = logging.getLogger("ding")
-_told: set[str] = set()  # in this process
+_warned: set[str] = set()  # in this process
 
 
 def shown(obj: Any, text_of: Callable[[Any], str] = repr) -> str:
@@ -51,27 +51,29 @@ def in_one_line(obj: Any) -> str:
 
 
 @contextlib.contextmanager
-def only_shows(what: str, told: set[str] | None = None) -> Iterator[None]:
+def only_shows(what: str, warned: set[str] | None = None) -> Iterator[None]:
     """Catch exceptions of a block that only shows something, and warn of the first one.
 
     Args:
         what: what the block does, as the subject of "fails".
-        told: the earlier warnings, so that each is logged once; None for once per process.
+        warned: the earlier warnings, so that each is logged once; None for once per process.
     """
     try:
         yield
     except Exception as e:  # the purpose of this block
-        tell_once(what, e, told)
+        warn_once(what, e, warned)
 
 
-def tell_once(what: str, error: Exception, told: set[str] | None = None) -> None:
+def warn_once(what: str, error: Exception, warned: set[str] | None = None) -> None:
     """Warn that `what` fails with `error` and that the run continues, unless that was logged; see `only_shows`."""
-    told = _told if told is None else told
-    if what in told:
+    warned = _warned if warned is None else warned
+    if what in warned:
         return
-    told.add(what)
+    warned.add(what)
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    _logger.warning("%s fails with %s; it is only shown, so the run goes on, and this is not told again", what, reason)
+    _logger.warning(
+        "%s fails with %s; it is only shown, so the run continues; this warning is not repeated", what, reason
+    )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -102,7 +104,7 @@ class DistributedWriter(contextlib.AbstractContextManager["DistributedWriter"]):
         self._summary: Any = None
         self._is_off = False
         self._lock = threading.RLock()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._router: Any = None
         self._is_writer = True
 
@@ -192,7 +194,7 @@ class DistributedWriter(contextlib.AbstractContextManager["DistributedWriter"]):
         if self._router is not None and self._router.is_active and not self._is_writer:
             self._router.emit("distributed_writer", method, *args, **kwargs)
             return
-        with self._lock, only_shows(f"{method} of TensorBoard", self._told), self._off_if_it_fails():
+        with self._lock, only_shows(f"{method} of TensorBoard", self._warned), self._off_if_it_fails():
             if not self._is_off:
                 getattr(self._open(), method)(*args, **kwargs)
 
@@ -202,7 +204,7 @@ class DistributedWriter(contextlib.AbstractContextManager["DistributedWriter"]):
             yield
         except OSError as e:
             self._is_off = True
-            tell_once(f"writing entries for TensorBoard in {self.logdir}", e, self._told)
+            warn_once(f"writing entries for TensorBoard in {self.logdir}", e, self._warned)
 
     def _open(self) -> Any:
         if self._summary is None:

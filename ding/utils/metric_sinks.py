@@ -26,7 +26,7 @@ from ding.utils.config_helper import (
 from ding.utils.default_helper import flatten_dict
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import missing_package
-from ding.utils.log_helper import DistributedWriter, only_shows, shown, tell_once
+from ding.utils.log_helper import DistributedWriter, only_shows, shown, warn_once
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import Registry
 
@@ -258,7 +258,7 @@ class MetricWriter(DistributedWriter):
         """Return the values that are numbers as those of Python, which every sink can write."""
         numbers_only = {}
         for name, value in values.items():
-            with only_shows(f"logging {worker}/{name} = {type(value).__name__}", self._told):
+            with only_shows(f"logging {worker}/{name} = {type(value).__name__}", self._warned):
                 item = value.item() if hasattr(value, "item") else value
                 numbers_only[str(name)] = item if type(item) is int else float(item)
         return numbers_only
@@ -271,7 +271,7 @@ class MetricWriter(DistributedWriter):
                     sink.write(waiting)
                 except Exception as e:  # whatever it is, the run goes on without the sink
                     self._failed.add(name)
-                    tell_once(f"writing metrics to {name}", e, self._told)
+                    warn_once(f"writing metrics to {name}", e, self._warned)
 
     def flush(self) -> None:
         """Write all waiting records to the sinks, and flush the event file."""
@@ -285,7 +285,7 @@ class MetricWriter(DistributedWriter):
             self._write_waiting()
             sinks, self._sinks = self._sinks, {}
             for name, sink in sinks.items():
-                with only_shows(f"closing the metrics of {name}", self._told):
+                with only_shows(f"closing the metrics of {name}", self._warned):
                     sink.close()
         super().close()
 
@@ -295,7 +295,7 @@ class MetricWriter(DistributedWriter):
             self._write_waiting()
             states = {}
             for name, sink in self._sinks.items():
-                with only_shows(f"saving the position in {name}", self._told):
+                with only_shows(f"saving the position in {name}", self._warned):
                     states[name] = unpack(pack(sink.state_dict()))  # whatever cannot be saved must not end the run
         return {**super().state_dict(), "sinks": states}
 
@@ -304,7 +304,7 @@ class MetricWriter(DistributedWriter):
         super().load_state_dict(state)
         self._waiting.clear()
         for name in self._sinks.keys() & state["sinks"].keys():
-            with only_shows(f"going on in {name}", self._told):
+            with only_shows(f"going on in {name}", self._warned):
                 self._sinks[name].load_state_dict(state["sinks"][name])
 
 

@@ -44,7 +44,7 @@ class WorkerLog:
         self.instance_name = instance_name
         self.path = os.path.join(".", exp_name, "log", instance_name)
         self._owns_tb = is_monitor and tb_logger is None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self.text: Any = None
         self.tb: Any = None
         if need_text and not is_monitor and get_rank() != 0:
@@ -74,7 +74,7 @@ class WorkerLog:
 
     def only_shows(self, what: str = "writing the log") -> contextlib.AbstractContextManager[None]:
         """Catch exceptions of a block that only writes to `tb`, of any kind; see `log_helper.only_shows`."""
-        return only_shows(f"{what} of {self.instance_name}", self._told)
+        return only_shows(f"{what} of {self.instance_name}", self._warned)
 
     def close(self) -> None:
         """Flush the TensorBoard writer, and close it unless it is shared. Further calls do nothing."""

@@ -113,7 +113,7 @@ def test_numbers_that_make_no_sense_are_refused(count, needs, name):
     [
         ("address", "fail: no such pod", "no such pod"),
         ("address", "\n", "not an address"),
-        ("reply", "<html>", "no known form"),
+        ("reply", "<html>", "unknown answer"),
         ("reply", '{"success": false, "message": "too many"}', "refuses: too many"),
     ],
 )

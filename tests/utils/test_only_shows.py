@@ -13,7 +13,7 @@ from ding.utils.log_helper import only_shows, shown
 
 @pytest.fixture(autouse=True)
 def _nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_helper, "_told", set())
+    monkeypatch.setattr(log_helper, "_warned", set())
 
 
 class Unready:

@@ -86,7 +86,7 @@ class DequeBufferWrapper(StatefulBuffer):
         if self.cfg.priority_IS_weight and not self.cfg.priority:
             raise ConfigError("DequeBufferWrapper: priority_IS_weight = True needs priority = True")
         self.tb_logger = tb_logger
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self.name = f"{instance_name}_iter"
         self.buffer = DequeBuffer(size=int(self.cfg.replay_buffer_size))
         self.last_log_train_iter: int | None = None
@@ -198,7 +198,7 @@ class DequeBufferWrapper(StatefulBuffer):
             priorities = [meta["priority"] for meta in metas]
             values["priority_avg"], values["priority_max"] = float(np.mean(priorities)), max(priorities)
         values["buffer_data_count"] = self.buffer.count()
-        with only_shows(f"writing the log of {self.name}", self._told):
+        with only_shows(f"writing the log of {self.name}", self._warned):
             for key, value in values.items():
                 self.tb_logger.add_scalar(f"{self.name}/{key}", value, train_iter)
 
@@ -227,7 +227,7 @@ class DequeBufferWrapper(StatefulBuffer):
         """Remove all items and flush the TensorBoard writer; further calls do nothing."""
         self.clear()
         if self.tb_logger is not None:
-            with only_shows(f"writing the log of {self.name}", self._told):
+            with only_shows(f"writing the log of {self.name}", self._warned):
                 self.tb_logger.flush()
 
     def save_data(self, file_name: str) -> None:

@@ -53,7 +53,7 @@ from ding.utils.config_helper import (
 from ding.utils.data.nested import own_copy
 from ding.utils.data.samples import Column, IntArray, Kind, Node
 from ding.utils.import_helper import import_module
-from ding.utils.log_helper import shown, tell_once
+from ding.utils.log_helper import shown, warn_once
 from ding.utils.msgpack_helper import can_pack
 from ding.utils.object_state import SavedAttributes
 from ding.utils.references import resolved
@@ -873,7 +873,7 @@ def _spaces_of(env: Any) -> tuple[Any, Any, Any]:
         except Exception as e:  # code of the env
             if attribute_of(env, "observation_space") is None or attribute_of(env, "action_space") is None:
                 raise
-            tell_once(f"a reset of the env {type(env).__name__} for its reward_space", e)
+            warn_once(f"a reset of the env {type(env).__name__} for its reward_space", e)
         found = [_space_of(env, name) for name in names]
         env.close()
     observation_space, action_space, reward_space = map(gymnasium_space, found)
@@ -886,5 +886,5 @@ def _space_of(env: Any, name: str) -> Any:
     except Exception as e:  # code of the env
         if isinstance(e, AttributeError) and library_of(type(env)) is not None:
             raise TypeError(f"env_fn made {shown(env)}, which is no BaseEnv: {e}; {_ADAPT}") from e
-        tell_once(f"{name} of the env {type(env).__name__}", e)
+        warn_once(f"{name} of the env {type(env).__name__}", e)
         return None

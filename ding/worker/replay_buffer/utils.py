@@ -256,7 +256,7 @@ class PeriodicThruputMonitor:
         self, name: str, cfg: Any, logger: logging.Logger, tb_logger: Any, clock: Clock = time.monotonic
     ) -> None:
         self._name, self._logger, self._tb_logger = name, logger, tb_logger
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._seconds = cfg.seconds
         self._clock = clock
         self._period_end = clock() + self._seconds
@@ -286,7 +286,7 @@ class PeriodicThruputMonitor:
             "in the last %s s: %s", self._seconds, ", ".join(f"{key} {count}" for key, count in counts.items())
         )
         if self._tb_logger is not None:
-            with only_shows(f"writing the log of {self._name}", self._told):
+            with only_shows(f"writing the log of {self._name}", self._warned):
                 for key, count in counts.items():
                     self._tb_logger.add_scalar(f"{self._name}_sec/{key}", count, self._print_index)
         self._print_index += 1
