@@ -111,6 +111,20 @@ def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
     assert outcome().result["exception"] == exception
 
 
+def test_work_is_a_batch_that_the_learner_has_not_begun():
+    queue = LearnerQueue(2)
+    assert not queue.wait_for_work(0)
+    queue.put([A])
+    queue.get()
+    assert queue.wait_for_work(0)
+    queue.begin()
+    assert not queue.wait_for_work(0)
+    work = in_thread(queue.wait_for_work, UNTIL_NOTIFIED_S)
+    waiting(queue)
+    queue.close()
+    assert work() is True and queue.wait_closed(0)
+
+
 def test_a_queue_needs_room():
     assert LearnerQueue(1).wait_for_capacity(0) == 1
     with pytest.raises(ValueError, match="prefetch_batches = 0"):
