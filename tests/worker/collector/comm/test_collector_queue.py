@@ -70,6 +70,16 @@ def test_closing_ends_all_waits_and_drops_what_waits():
             take(1000)
 
 
+def test_the_end_of_the_collector_is_told_after_what_it_put():
+    queue = CollectorQueue(10)
+    queue.put(info(), 0)
+    queue.finish()
+    assert queue.take(1000) == ([], [info()])
+    for take in (queue.take, queue.take_one):
+        with pytest.raises(TaskFail, match="ended"):
+            take(1000)
+
+
 def test_a_queue_has_room_for_something():
     with pytest.raises(ValueError, match="queue_size = 0 is not allowed"):
         CollectorQueue(0)

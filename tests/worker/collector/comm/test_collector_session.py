@@ -99,3 +99,12 @@ def test_chunks_that_the_coordinator_was_not_told_of_go_with_the_task(session):
     session.close()
     session.close()
     assert stored(session, "a", "b", "c") == ["a"]
+
+
+def test_a_chunk_of_which_a_sample_was_told_stays(session):
+    for name in "ab":
+        session.send_stepdata(name, encode_chunk([{"x": 1}, {"x": 2}], "none"))
+        session.send_metadata([{**ROW, "data_id": name, "data_index": i} for i in range(2)])
+    session.take_one(0)
+    session.close()
+    assert stored(session, "a", "b") == ["a"]
