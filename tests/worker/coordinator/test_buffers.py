@@ -102,6 +102,19 @@ def test_rows_of_which_some_tell_no_iteration_have_an_age_each_of_its_own(make_b
     assert ages == {2: 4, None: -1}
 
 
+def test_stale_samples_go_with_their_chunks(make_buffers):
+    buffer_set = make_buffers(max_staleness=3)
+    buffer_set.fill("a", policy_iter=0)
+    buffer_set.fill("b", policy_iter=0, collect_iter=2)
+    batch = buffer_set.sample("t", "b", 2, 4)
+    assert {row["data_id"] for row in batch} == {"b"}
+    assert {row["staleness"] for row in batch} == {2}
+    assert buffer_set.store.names == {"b"}
+    assert buffer_set.sample("t", "b", 2, 5) is None
+    buffer_set.forget_task("t")
+    assert buffer_set.store.names == set()
+
+
 def test_the_age_of_samples_of_players_is_that_of_the_oldest_policy(make_buffers):
     buffer_set = make_buffers()
     buffer_set.fill("a", policy_iter=[3, 1])

@@ -26,6 +26,16 @@ def test_one_by_one_samples_come_before_infos():
     assert failed.value.result["exception"] == "TimeoutError"
 
 
+@pytest.mark.parametrize("entry", [row(1), info(True)])
+def test_taking_waits_for_a_sample_or_the_end(entry):
+    queue = CollectorQueue(10)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
+    queue.put(info(), 0)
+    queue.put(entry if "collector_done" in entry else [entry], 0)
+    rows, infos = taking()
+    assert rows + infos in ([row(1), info()], [info(), info(True)])
+
+
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr("ding.worker.collector.comm.collector_task.monotonic", lambda: now_s[0])
@@ -67,6 +77,16 @@ def test_closing_ends_all_waits_and_drops_what_waits():
     full.put([row(3)], 0)
     for take in (full.take, full.take_one):
         with pytest.raises(TaskFail):
+            take(1000)
+
+
+def test_the_end_of_the_collector_is_told_after_what_it_put():
+    queue = CollectorQueue(10)
+    queue.put(info(), 0)
+    queue.finish()
+    assert queue.take(1000) == ([], [info()])
+    for take in (queue.take, queue.take_one):
+        with pytest.raises(TaskFail, match="ended"):
             take(1000)
 
 

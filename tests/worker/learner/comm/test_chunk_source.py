@@ -227,6 +227,24 @@ def test_the_least_recently_used_chunk_goes_when_the_budget_is_spent(store):
         reader.sample({"data_id": "b", "compressor": "lz4"})
 
 
+def test_deleted_chunks_are_forgotten_long_before_the_budget_is_used_up_and_no_other_is_read_twice(store):
+    rng, reads, read = np.random.default_rng(0), [], store.read
+    reader = ChunkReader(store)
+    store.read = lambda name: reads.append(name) or read(name)
+    live = []
+    for i in range(200):  # some chunks are so small that hardly any batch has a sample of them
+        live.append(f"chunk{i}")
+        store.write(live[-1], encode_chunk([{"x": live[-1]}], "none"))
+        for name in live[-1], *(name for name in live if name.endswith("7") and not rng.integers(1000)):
+            assert reader.sample({"data_id": name})["x"] == name
+        if len(live) > 20:
+            store.delete(live.pop(0))
+    for name in live:
+        reader.sample({"data_id": name})
+    assert reader.size_bytes <= 2 * sum(len(read(name)) for name in live)
+    assert len(reads) == len(set(reads)) == 200
+
+
 # Batches as one gather out of chunks in columns: the same samples that one by one would be.
 
 

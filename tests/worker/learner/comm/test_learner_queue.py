@@ -111,6 +111,20 @@ def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
     assert outcome().result["exception"] == exception
 
 
+def test_work_is_a_batch_that_the_learner_has_not_begun():
+    queue = LearnerQueue(2)
+    assert not queue.wait_for_work(0)
+    queue.put([A])
+    queue.get()
+    assert queue.wait_for_work(0)
+    queue.begin()
+    assert not queue.wait_for_work(0)
+    work = in_thread(queue.wait_for_work, UNTIL_NOTIFIED_S)
+    waiting(queue)
+    queue.close()
+    assert work() is True and queue.wait_closed(0)
+
+
 def test_a_queue_needs_room():
     assert LearnerQueue(1).wait_for_capacity(0) == 1
     with pytest.raises(ValueError, match="prefetch_batches = 0"):
@@ -122,3 +136,30 @@ def test_a_queue_needs_room():
 
 def trained(queue, timeout_s=0.0):
     return queue.wait_trained(timeout_s)
+
+
+def test_all_is_trained_when_the_learner_wants_more_than_it_was_given():
+    queue = LearnerQueue(2)
+    assert not trained(queue)  # it has not come to its first batch
+    queue.rest_until_next()
+    assert trained(queue)
+    queue.put([A, B])
+    assert not trained(queue)
+    for is_last in (False, True):
+        queue.begin()
+        assert not trained(queue)
+        queue.rest_until_next()
+        assert trained(queue) is is_last
+
+
+@pytest.mark.parametrize(
+    "end", [LearnerQueue.rest_until_next, LearnerQueue.close, LearnerQueue.finish, lambda e: e.fail(ValueError("no"))]
+)
+def test_waiting_for_the_training_ends_when_it_is_through_and_with_the_learner(end):
+    queue = LearnerQueue(2)
+    queue.put([A])
+    queue.begin()
+    join = in_thread(trained, queue, UNTIL_NOTIFIED_S)
+    waiting(queue)
+    end(queue)
+    assert join() is True
