@@ -43,7 +43,8 @@ from ding.utils.data.samples import (
 Transition = dict[str, Any]
 BoolArray = npt.NDArray[np.bool_]
 
-# The flags that say how a trajectory ended: an n-step sample takes them from its last step.
+# The flags that say how a trajectory ended: an n-step sample takes them from its last step. Where sums end, whichever
+# flag says so, `ends_of_rows` tells.
 _END_FLAGS = ("done", "terminated", "truncated")
 
 # Values of a null step under these keys; all others are those of the last step.

@@ -53,20 +53,19 @@ def zlib_data_compressor(data: Any) -> bytes:
     return zlib.compress(pack(data))
 
 
-def zlib_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None) -> Any:
+def zlib_data_decompressor(compressed_data: bytes) -> Any:
     """Return the object that was passed to `zlib_data_compressor`.
 
     Raises:
-        ValueError: the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
+        ValueError: the data is damaged, of another format, or expands to more than 2^30 bytes.
     """
-    limit_bytes = _MAX_EXPANDED if limit_bytes is None else limit_bytes
     expander = zlib.decompressobj()
     try:
-        content = expander.decompress(compressed_data, limit_bytes)
+        content = expander.decompress(compressed_data, _MAX_EXPANDED)
     except zlib.error as error:
         raise ValueError(f"the data is not compressed by zlib: {error}") from error
     if expander.unconsumed_tail:
-        raise ValueError(f"the data expands to more than {limit_bytes} bytes")
+        raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
     if not expander.eof:
         raise ValueError("the data is not compressed by zlib: it is incomplete")
     return unpack(content)
@@ -80,21 +79,20 @@ def lz4_data_compressor(data: Any) -> bytes:
     return result
 
 
-def lz4_data_decompressor(compressed_data: bytes, limit_bytes: int | None = None) -> Any:
+def lz4_data_decompressor(compressed_data: bytes) -> Any:
     """Return the object that was passed to `lz4_data_compressor`.
 
     Raises:
-        ValueError: the data is damaged, of another format, or expands to more than `limit_bytes` (2^30 by default).
+        ValueError: the data is damaged, of another format, or expands to more than 2^30 bytes.
     """
     import lz4.block
 
-    limit_bytes = _MAX_EXPANDED if limit_bytes is None else limit_bytes
     # The first four bytes are the size to allocate. lz4 expands at most 255 times, so a larger size is not valid.
     claimed = int.from_bytes(compressed_data[:4], "little")
     if len(compressed_data) < 4 or claimed > 255 * len(compressed_data):
         raise ValueError(f"the data is not compressed by lz4: {len(compressed_data)} bytes cannot hold {claimed}")
-    if claimed > limit_bytes:
-        raise ValueError(f"the data expands to more than {limit_bytes} bytes")
+    if claimed > _MAX_EXPANDED:
+        raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
     try:
         return unpack(lz4.block.decompress(compressed_data))
     except lz4.block.LZ4BlockError as error:

@@ -52,7 +52,7 @@ class Quota:
         return True
 
     def is_filled(self) -> bool:
-        """Return whether the rollout may end."""
+        """Return whether the rollout may end; what was gathered may be made into samples first."""
         raise NotImplementedError
 
 

@@ -242,10 +242,6 @@ class EpisodeStatistics(RolloutListener):
         if np.count_nonzero(is_over):
             self._samples += int(samples[is_over].sum())
 
-    def train_samples(self, env_id: int) -> int:
-        """Return the number of samples made from the running episode of an env."""
-        return int(self._made[self.running[env_id] - self._first])
-
     def take_finished(self) -> tuple[int, float]:
         """Return the number and the total duration (seconds) of the episodes that ended since the last call."""
         taken = self.finished, self.seconds

@@ -115,11 +115,14 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
     """Return the transport of a user's system config.
 
     `transport` names it, or else the types of `comm_learner` and `comm_collector`, which must agree. Types of
-    'flask_fs', as in most configs, are replaced if `transport` names another transport.
+    'flask_fs', as in most configs, are replaced if `transport` names another transport. The `import_names` of these
+    sections are imported first; they may register one.
 
     Raises:
         ConfigError: the keys contradict each other, or name no transport.
     """
+    for kind in _COMM_REGISTRIES:
+        import_module(system.get(f"comm_{kind}", {}).get("import_names", []))
     given = {
         "transport": system.get("transport"),
         "coordinator.transport": system.get("coordinator", {}).get("transport"),
