@@ -7,13 +7,9 @@ sleep, so that the figures hardly depend on the number of cores. `python -m test
 from __future__ import annotations
 
 import math
-import os
 import sys
-import tempfile
 import time
 from typing import Any
-
-import torch
 
 from ding.config import compile_config_parallel
 from ding.entry import serial_pipeline
@@ -21,9 +17,9 @@ from ding.entry.experiment import with_command_mode
 from ding.entry.parallel_run import make_workers
 from ding.worker import Coordinator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
+from tests.benchmarks.harness import Report, run
 from tests.benchmarks.learning_slow import ENVS, configs
 from tests.benchmarks.parallel import wait_for
-from tests.benchmarks.report import Report
 
 STEP_S, SECONDS, WARM_UP_STEPS, COLLECTORS, GOAL = 0.02, 15.0, 500, 4, 3.0
 
@@ -76,20 +72,11 @@ def parallel_rate() -> float:
         workers.end()
 
 
-def main() -> int:
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            parallel = parallel_rate()
-            serial = serial_rate()
-        finally:
-            os.chdir("/")
-    report = Report()
+def measure(report: Report) -> None:
+    parallel, serial = parallel_rate(), serial_rate()
     what = f"{COLLECTORS} collectors of {ENVS} envs of {1e3 * STEP_S:.0f} ms a step, with training"
     report.line(what, "samples/s", parallel, "one serial run", serial, at_least=GOAL)
-    return report.exit_status()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure))

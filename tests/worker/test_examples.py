@@ -16,7 +16,7 @@ MODULES = (
     "ding.worker.coordinator.operator_server",
     "ding.worker.learner.comm.comm_learner",
     "ding.worker.learner.comm.flask_fs_learner",
-    "ding.worker.learner.comm.learner_session",
+    "ding.worker.learner.comm.learner_task",
 )
 
 

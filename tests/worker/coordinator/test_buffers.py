@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.plain_columns import from_plain
 from ding.worker.coordinator.buffer_set import BufferSet, ChunkReferences
 from ding.worker.coordinator.limiter import SampleLimiter
-from ding.worker.transport.chunk import from_text, to_text
+from ding.worker.transport.chunk import to_content
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 
 LOGGER = logging.getLogger("test_buffers")
@@ -84,11 +85,11 @@ def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked
     for name in "abc":
         buffer_set.store.write(name)
         iters = {"policy_iter": 9, "collect_iter": 3} if name == "c" else {"policy_iter": 3}
-        rows = from_text(to_text([{"data_id": name, "data_index": i, **iters} for i in range(2)]))  # a message
+        rows = from_plain(to_content([{"data_id": name, "data_index": i, **iters} for i in range(2)]))  # a message
         assert buffer_set.push("b", rows) == 2 and rows.table is not None
     assert buffer_set.store.names == {"b", "c"}
     batch = buffer_set.sample("t", "b", 3, 5)
-    to_text(batch)
+    to_content(batch)
     assert batch.table is not None
     assert all(row["collect_iter"] == 3 and row["data_id"] in "bc" for row in batch)
     assert kind == "naive" or {row["staleness"] for row in batch} == {2}
@@ -97,7 +98,7 @@ def test_metadata_in_columns_are_stored_sampled_and_counted_without_being_looked
 def test_rows_of_which_some_tell_no_iteration_have_an_age_each_of_its_own(make_buffers):
     buffer_set = make_buffers()
     buffer_set.store.write("a")
-    buffer_set.push("b", from_text(to_text([{"data_id": "a", "policy_iter": 2 if i else None} for i in range(2)])))
+    buffer_set.push("b", from_plain(to_content([{"data_id": "a", "policy_iter": 2 if i else None} for i in range(2)])))
     ages = {row["policy_iter"]: row["staleness"] for _ in range(20) for row in buffer_set.sample("t", "b", 2, 6)}
     assert ages == {2: 4, None: -1}
 
