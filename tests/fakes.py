@@ -146,8 +146,9 @@ class CountedManager(DictBlocks, FakeManager):
         self.resets = [0] * self.env_num
         self.touched = np.zeros(self.env_num, np.int64)
 
-    def episodes_of(self, env_ids: list[int]) -> np.ndarray:
-        return np.array([self.played[i] + self.resets[i] for i in env_ids], np.int64)
+    @property
+    def episodes(self) -> np.ndarray:
+        return np.array([self.played[i] + self.resets[i] for i in range(self.env_num)], np.int64)
 
     def reset(self, reset_param: dict[int, Any] | None = None) -> None:
         self.check_free()

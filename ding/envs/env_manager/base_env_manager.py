@@ -246,10 +246,10 @@ class BaseEnvManager(SavedAttributes, DictBlocks, Configurable):
         """Number of envs that the current or last call of `step` has stepped so far, one after another."""
         return len(self._timesteps)
 
-    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        """Return the numbers of the episodes [K] that these envs are in; every reset begins another one."""
-        episodes: IntArray = self._episodes[list(env_ids)]
-        return episodes
+    @property
+    def episodes(self) -> IntArray:
+        """The numbers of the episodes [E] that the envs are in; every reset begins another one."""
+        return self._episodes
 
     @property
     def ready_obs_id(self) -> list[int]:

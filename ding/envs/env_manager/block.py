@@ -230,6 +230,7 @@ class DictBlocks:
     From `begin` to `end` the envs belong to one rollout, which alone resets and steps them.
 
     Attributes:
+        episodes: an array [E], the number of the episode that each env is in; every reset begins another one.
         is_owned: whether a rollout is between its `begin` and `end`.
         touched: an array [E], how often each env was stepped by others than the rollout that reads it between two of
             its runs; an env that was reset is in an episode of another number, too.
@@ -249,11 +250,10 @@ class DictBlocks:
         @property
         def ready_obs(self) -> Any: ...
 
-        def step(self, actions: Any) -> Any: ...
+        @property
+        def episodes(self) -> IntArray: ...
 
-    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        """Return the numbers of the episodes that these envs are in."""
-        raise NotImplementedError
+        def step(self, actions: Any) -> Any: ...
 
     def begin(self, is_wide: bool = False) -> None:
         """Take the envs for a rollout.

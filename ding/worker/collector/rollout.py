@@ -115,9 +115,10 @@ class CustomManagerBlocks(DictBlocks):
         wait = getattr(self._env, "wait_another", None)  # not documented
         return wait is not None and bool(wait())
 
-    def episodes_of(self, env_ids: Sequence[int]) -> IntArray:
-        """Return the numbers of the episodes: the manager's, or else those counted here."""
-        return self._episodes[list(env_ids)] if self._numbers is None else self._numbers.episodes_of(env_ids)
+    @property
+    def episodes(self) -> IntArray:
+        """The numbers of the episodes: the manager's, or else those counted here."""
+        return self._episodes if self._numbers is None else self._numbers.episodes
 
     def begin(self, is_wide: bool = False) -> None:
         shown = self.ready_obs if self._returned else {}
@@ -271,7 +272,7 @@ class Rollout(SavedAttributes):
         problems = super().load_state_dict(state)
         restarted = {*state["unanswered"], *self._every}
         if isinstance(self._env, DictBlocks):
-            is_other = (self._env.episodes_of(self._every) != self._episodes) & (self._lengths > 0)
+            is_other = (self._env.episodes != self._episodes) & (self._lengths > 0)
             restarted = {*state["unanswered"], *np.flatnonzero(is_other).tolist()}
         for env_id in sorted(restarted):
             self._restarted(env_id)
@@ -318,12 +319,12 @@ class Rollout(SavedAttributes):
             raise
         finally:
             blocks.end()
-            self._episodes[:], self._touched[:] = blocks.episodes_of(self._every), blocks.touched
+            self._episodes[:], self._touched[:] = blocks.episodes, blocks.touched
 
     def _note_others(self) -> None:
         """Report to the listeners which envs others have reset or stepped since the last run."""
         blocks = self._blocks
-        episodes = blocks.episodes_of(self._every)
+        episodes = blocks.episodes
         is_touched = (episodes != self._episodes) | (blocks.touched != self._touched)
         if not is_touched.any():
             return

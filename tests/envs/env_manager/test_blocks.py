@@ -113,7 +113,7 @@ def test_a_block_holds_exactly_the_timesteps_of_a_twin_that_is_stepped_by_dicts(
             goes_on = set(step.env_ids) == set(twin.ready_obs)
             assert (step.ready is None) == (not goes_on or (step.any_ends and getattr(manager, "idles", False)))
             ready = manager.ready_block() if step.ready is None else step.ready
-            assert manager.episodes_of(ready.env_ids).tolist() == twin.episodes_of(ready.env_ids).tolist()
+            assert manager.episodes[ready.env_ids].tolist() == twin.episodes[ready.env_ids].tolist()
         assert manager.done is twin.done
 
 
@@ -134,9 +134,9 @@ def test_what_a_block_has_handed_out_is_never_written_again(make):
 @pytest.mark.parametrize("make", MANAGERS)
 def test_each_reset_begins_another_episode_and_each_step_by_others_touches_its_env(make):
     with launched(make) as manager:
-        assert manager.episodes_of([0, 3]).tolist() == [1, 1]
+        assert manager.episodes[[0, 3]].tolist() == [1, 1]
         manager.reset({3: None})
-        assert manager.episodes_of(range(4)).tolist() == [1, 1, 1, 2]
+        assert manager.episodes.tolist() == [1, 1, 1, 2]
         before, stepped = manager.touched.copy(), manager.ready_obs_id[-1]
         manager.step({stepped: actions_of([stepped], 0)[0]})
         assert (manager.touched - before).nonzero()[0].tolist() == [stepped]
@@ -151,14 +151,14 @@ def test_each_reset_begins_another_episode_and_each_step_by_others_touches_its_e
         manager.end()
         assert (manager.touched - before).tolist() == [1] * 4
         manager.reset()
-        assert (manager.episodes_of(range(4)) > 1).all()
-        episodes = manager.episodes_of(range(4))
+        assert (manager.episodes > 1).all()
+        episodes = manager.episodes.copy()
         manager.close()
         assert manager.ready_block().env_ids == []
         with pytest.raises(AssertionError, match="closed"):
             manager.act(actions_of([3], 0), [3])
         manager.launch()
-        assert (manager.episodes_of(range(4)) > episodes).all()
+        assert (manager.episodes > episodes).all()
 
 
 def test_an_env_that_an_asynchronous_manager_answers_late_is_in_a_later_block():

@@ -200,7 +200,7 @@ def test_every_manager_offers_the_same(cls, cfg):
         assert manager.reward_shaping(1, [{"reward": 3}]) == [{"reward": -3}]
         manager.reset({1: {"level": 2}})
         assert manager.told[1] == [(6,), {}, {"level": 2}]
-        assert manager.episodes_of([0, 1]).tolist() == [2, 2]  # with the auto reset of the first
+        assert manager.episodes[[0, 1]].tolist() == [2, 2]  # with the auto reset of the first
         pids = manager.pid
         assert (os.getpid() in pids) is (cls in BASE.values())
 

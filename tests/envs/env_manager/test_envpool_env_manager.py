@@ -97,7 +97,7 @@ def test_an_episode_that_ends_is_followed_by_the_next_during_the_next_step(libra
             (1, [11, 0, 3], 6.0)
         ]
         assert shown(manager) == {0: [10, 1, 0], 2: [12, 0, 2]}
-        assert manager.episodes_of([0, 1, 2]).tolist() == [2, 1, 1]
+        assert manager.episodes[[0, 1, 2]].tolist() == [2, 1, 1]
         assert act(manager, 0) == {0: ([10, 1, 1], False)}
         assert shown(manager) == {0: [10, 1, 1], 1: [11, 1, 0], 2: [12, 0, 2]}
         assert library.pools[0].actions == [[0, 0, 0, 0], [1, 1, 5], [2, 0]]
@@ -165,10 +165,10 @@ def test_a_state_keeps_counts_and_seeds_and_begins_new_episodes(library):
         assert problems == ["envs 0, 1: EnvPool saves no states of envs; its running episode is dropped"]
         assert problems == [f"envs 0, 1: {manager.why_inexact}"]
         assert shown(other) == {0: [10, 1, 0], 1: [11, 1, 0]}
-        assert other.episodes_of([0, 1]).tolist() == [2, 2]
+        assert other.episodes[[0, 1]].tolist() == [2, 2]
     with launched(3, batch_size=2) as manager, launched(3, batch_size=2) as other:
         other.load_state_dict(manager.state_dict())
-        assert (other.episodes_of([0, 1, 2]) > 1).all()
+        assert (other.episodes[[0, 1, 2]] > 1).all()
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_an_env_without_a_state_is_named_and_begins_its_next_episode(cls, make, 
         drive(manager, 3, integers(1, 2))
         (problem,) = other.load_state_dict(through_bytes(manager.state_dict()))
         assert problem.startswith("env 0: ") and why in problem and problem.endswith("its running episode is dropped")
-        assert other.episodes_of([0, 1]).tolist() == (manager.episodes_of([0, 1]) + [1, 0]).tolist()
+        assert other.episodes[[0, 1]].tolist() == (manager.episodes[[0, 1]] + [1, 0]).tolist()
         np.testing.assert_array_equal(other.ready_obs[1], manager.ready_obs[1])
         manager.reset({0: None})
         np.testing.assert_array_equal(other.ready_obs[0], manager.ready_obs[0])
@@ -296,7 +296,7 @@ def test_seeds_and_arguments_of_resets_that_are_still_to_count_go_on(cls):
         manager.reset({0: {"start": 100.0}})
         drive(manager, 1, integers(1))
         assert other.load_state_dict(through_bytes(manager.state_dict())) == []
-        assert other.episodes_of([0, 1]).tolist() == manager.episodes_of([0, 1]).tolist()
+        assert other.episodes[[0, 1]].tolist() == manager.episodes[[0, 1]].tolist()
         assert other.ready_obs[0].min() > 50
         assert_same(drive(other, 60, integers(2)), drive(manager, 60, integers(2)))
 

@@ -60,7 +60,7 @@ def play(manager, rounds, act=lambda ids, t: (ids + t) % 10):
     episodes = {}
     ready = manager.ready_block()
     for t in range(rounds):
-        numbers = manager.episodes_of(ready.env_ids).tolist()
+        numbers = manager.episodes[ready.env_ids].tolist()
         before = dict(zip(ready.env_ids, zip(node_rows(ready.obs), numbers, strict=True), strict=True))
         actions = np.asarray(act(ready.ids, t))
         by_env = dict(zip(ready.env_ids, actions.tolist(), strict=True))
@@ -184,7 +184,7 @@ def test_actions_that_do_not_fit_are_refused_before_any_env_steps(actions, error
 def test_an_env_that_is_left_out_of_a_step_loses_its_episode(mode):
     with counting(mode, lengths=(9, 3)) as manager:
         assert manager.step({0: 1})[0].obs.tolist() == [0, 0, 1, 1]
-        assert manager.ready_obs_id == [0] and manager.episodes_of([0])[0] == 1 < manager.episodes_of([1])[0]
+        assert manager.ready_obs_id == [0] and manager.episodes[0] == 1 < manager.episodes[1]
         with pytest.raises(AssertionError, match=r"only \[0\] are ready"):
             manager.step({1: 1})
         while manager.ready_obs_id == [0]:
@@ -192,7 +192,7 @@ def test_an_env_that_is_left_out_of_a_step_loses_its_episode(mode):
         steps = int(manager.ready_obs[0][2])
         assert steps == 3 + (mode == "NextStep")
         assert manager.ready_obs[1].tolist() == [1, 1, 0, 0]
-        assert manager.episodes_of([0])[0] == 1 < manager.episodes_of([1])[0]
+        assert manager.episodes[0] == 1 < manager.episodes[1]
         step = manager.act([1, 1], [0, 1])
         assert [row.tolist() for row in node_rows(step.obs)] == [[0, 0, steps + 1, steps + 1], [1, 1, 1, 1]]
 
@@ -202,7 +202,7 @@ def test_with_masked_resets_only_the_chosen_envs_are_reset():
         manager.step({0: 1, 1: 1})
         manager.reset({1: None})
         assert {i: obs.tolist() for i, obs in manager.ready_obs.items()} == {0: [0, 0, 1, 1], 1: [1, 1, 0, 0]}
-        assert manager.episodes_of([0])[0] == 1 < manager.episodes_of([1])[0]
+        assert manager.episodes[0] == 1 < manager.episodes[1]
 
 
 def test_seeds_are_for_the_next_reset_of_all_envs():
@@ -299,7 +299,7 @@ def test_a_state_keeps_counts_and_begins_new_episodes():
         problems = other.load_state_dict(manager.state_dict())
         assert problems == ["envs 0, 1: a vector env saves no states of envs; its running episode is dropped"]
         assert problems == [f"envs 0, 1: {manager.why_inexact}"]
-        assert (other.episodes_of([0, 1]) > 1).all()
+        assert (other.episodes[[0, 1]] > 1).all()
         assert [obs[2] for obs in other.ready_obs.values()] == [0, 0]
 
 
