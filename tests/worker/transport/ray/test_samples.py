@@ -31,6 +31,8 @@ def store(root):
     store.flush()
     yield store
     store.delete(*store.names())
+    while store.names():  # nobody waits for the deletion
+        pass
 
 
 def test_every_client_finds_all_samples(store, root):
