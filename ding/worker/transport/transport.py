@@ -116,18 +116,20 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
 
     `transport` names it, or else the types of `comm_learner` and `comm_collector`, which must agree. Types of
     'flask_fs', as in most configs, are replaced if `transport` names another transport. The `import_names` of these
-    sections are imported first; they may register one.
+    sections are imported if `transport` is unknown; they may register it.
 
     Raises:
         ConfigError: the keys contradict each other, or name no transport.
     """
-    for kind in _COMM_REGISTRIES:
-        import_module(system.get(f"comm_{kind}", {}).get("import_names", []))
     given = {
         "transport": system.get("transport"),
         "coordinator.transport": system.get("coordinator", {}).get("transport"),
     }
-    named = {key: get_transport(name).name for key, name in given.items() if name is not None}
+    given = {key: name for key, name in given.items() if name is not None}
+    if any(transport_name(name) is not None for name in given.values()):
+        for kind in _COMM_REGISTRIES:
+            import_module(system.get(f"comm_{kind}", {}).get("import_names", []))
+    named = {key: get_transport(name).name for key, name in given.items()}
     types = {f"comm_{kind}.type": transport_of(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
     if named:
         types = {key: name for key, name in types.items() if name != DEFAULT_TRANSPORT}
