@@ -40,8 +40,6 @@ INF = float("inf")
 # A policy that makes no sample at all from this many pieces in a row is taken to be broken.
 MAX_EMPTY_FLUSHES = 10_000
 
-_OBSERVATIONS = ("obs", "next_obs")
-
 
 class CachePool:
     """A cache with a slot for each env, which holds the items since its last reset.

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 import ray
@@ -12,6 +13,12 @@ from tests.worker.transport.ray.clusters import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 SAMPLES = {f"env_{number}": f"samples {number}".encode() * (number + 1) for number in range(8)}
+
+
+def wait_until(is_true):
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < deadline
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +38,7 @@ def store(root):
     store.flush()
     yield store
     store.delete(*store.names())
-    while store.names():  # nobody waits for the deletion
-        pass
+    wait_until(lambda: not store.names())  # nobody waits for the deletion
 
 
 def test_every_client_finds_all_samples(store, root):
@@ -56,9 +62,7 @@ def test_samples_are_readable_after_the_flush_and_only_those_that_were_not_delet
 
 def test_deleted_samples_are_missing(store, root):
     store.delete("env_1", "env_2", "env_99")
-    ray.get(store._server.call("delete", []), timeout=PATIENCE_S)  # nobody waits for the first call
-    while "env_1" in store.names():
-        pass
+    wait_until(lambda: "env_1" not in store.names())
     assert store.names() == SAMPLES.keys() - {"env_1", "env_2"}
     with pytest.raises(FileNotFoundError):
         store.read("env_1")
