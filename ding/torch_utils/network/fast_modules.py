@@ -19,8 +19,10 @@ _CALL, _TRAIN = nn.Module.__call__, nn.Module.train
 _linear = F.linear
 
 
-# What a step of a plan does: `(_LINEAR, weight, bias)`, `(_LINEAR_RELU, weight, bias)` or `(_OTHER, function, None)`.
+# What a step of a plan does: `(_LINEAR, weight, bias)`, `(_LINEAR_RELU, weight, bias)` or `(_OTHER, function, is_new)`,
+# whether the result of the function is a tensor that nobody else has, not even its backward pass.
 _LINEAR, _LINEAR_RELU, _OTHER = range(3)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class _Local(threading.local):
@@ -49,8 +51,8 @@ def pass_through(x: Any, module: nn.Module, *children: str) -> Any:  # noqa: C90
     """Pass `x` through a module, or through these of its children one after the other, and return the result.
 
     `nn.Module.__call__` is left out where it would only call `forward`. Linear layers, ReLU and sequences are computed
-    here, except their subclasses. A ReLU overwrites the output of the linear layer before it, which nobody else has
-    seen. A child that is None is skipped. Outside of `fixed_modules`, nothing is kept from one call to the next: a
+    here, except their subclasses. A ReLU overwrites the output of the linear layer or convolution before it, which
+    nobody else has seen. A child that is None is skipped. Outside of `fixed_modules`, nothing is kept from one call to the next: a
     hook, a new weight or another module takes effect at once.
 
     A class whose `forward` does nothing but to pass numbers in floating point through some of its children may name
@@ -87,7 +89,7 @@ def pass_through(x: Any, module: nn.Module, *children: str) -> Any:  # noqa: C90
                 or "forward" in state
                 or "_compiled_call_impl" in state
             ):
-                layers.append((_OTHER, part, None))
+                layers.append((_OTHER, part, False))
             elif kind is nn.Linear:
                 parameters = state["_parameters"]
                 if "weight" not in parameters or "bias" not in parameters:
@@ -99,7 +101,8 @@ def pass_through(x: Any, module: nn.Module, *children: str) -> Any:  # noqa: C90
                     # The backward pass needs the output, so another ReLU may not overwrite it.
                     layers[-1] = (_LINEAR_RELU, *layers[-1][1:])
                 else:
-                    layers.append((_OTHER, torch.relu_ if state["inplace"] else torch.relu, None))
+                    overwrites = state["inplace"] or (layers and layers[-1][0] == _OTHER and layers[-1][2])
+                    layers.append((_OTHER, torch.relu_ if overwrites else torch.relu, False))
             elif kind is nn.Sequential:
                 waiting.extend(reversed(state["_modules"].values()))
             else:
@@ -111,7 +114,7 @@ def pass_through(x: Any, module: nn.Module, *children: str) -> Any:  # noqa: C90
                     waiting.extend(map(state["_modules"].__getitem__, reversed(names)))
                     output = name or output
                 else:
-                    layers.append((_OTHER, part.forward, None))
+                    layers.append((_OTHER, part.forward, kind in _CONVOLUTIONS))
         plan = layers, output
         if plans is not None:
             plans[key] = plan

@@ -61,16 +61,30 @@ def test_value_and_gradients_have_the_same_bits(net):
         assert torch.equal(grad, own_grad)
 
 
-def test_what_others_have_seen_is_not_overwritten():
-    linear, relu, seen = nn.Linear(3, 5), nn.ReLU(), []
-    x = X.clone()
+@pytest.mark.parametrize("layer", [nn.Linear(3, 5), nn.Conv1d(1, 2, 2)], ids=["linear", "convolution"])
+def test_what_others_have_seen_is_not_overwritten(layer):
+    relu, seen = nn.ReLU(), []
+    x = X[:, None].clone()
     pass_through(x, relu)
     pass_through(x, nn.Sequential(nn.Identity(), relu))
-    assert torch.equal(x, X)
-    linear.register_forward_hook(lambda module, args, output: seen.append(output))
-    pass_through(X, nn.Sequential(linear, relu))
-    assert torch.equal(seen[0], linear(X))
+    assert torch.equal(x, X[:, None])
+    layer.register_forward_hook(lambda module, args, output: seen.append(output))
+    pass_through(x, nn.Sequential(layer, relu))
+    assert torch.equal(seen[0], layer(x))
     assert (seen[0] < 0).any()
+
+
+def test_a_convolution_and_a_relu_give_the_same_bits_and_gradients(monkeypatch):
+    net, x = nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.ReLU()), X[:, None]
+    expected = net(x)
+    calls, overwrite = [], torch.relu_
+    monkeypatch.setattr(torch, "relu_", lambda x: calls.append(x) or overwrite(x))
+    own = pass_through(x, net)
+    assert len(calls) == 1
+    assert torch.equal(own, expected)
+    parameters = list(net.parameters())
+    for grad, own_grad in zip(*(torch.autograd.grad(y.sum(), parameters) for y in (expected, own)), strict=True):
+        assert torch.equal(grad, own_grad)
 
 
 def test_mixed_precision_applies(net):
