@@ -52,8 +52,8 @@ def pass_through(x: Any, module: nn.Module, *children: str) -> Any:  # noqa: C90
 
     `nn.Module.__call__` is left out where it would only call `forward`. Linear layers, ReLU and sequences are computed
     here, except their subclasses. A ReLU overwrites the output of the linear layer or convolution before it, which
-    nobody else has seen. A child that is None is skipped. Outside of `fixed_modules`, nothing is kept from one call to the next: a
-    hook, a new weight or another module takes effect at once.
+    nobody else has seen. A child that is None is skipped. Outside of `fixed_modules`, nothing is kept from one call to
+    the next: a hook, a new weight or another module takes effect at once.
 
     A class whose `forward` does nothing but to pass numbers in floating point through some of its children may name
     these in `passes`, and in `output` the key under which it returns the result; then it is not called, either.
