@@ -108,7 +108,11 @@ def importance_weight(batch: Mapping[str, Any]) -> Any:
 
 
 def _collate_dicts(data: Sequence[dict[str, Any]], keys: Collection[str] | None) -> dict[str, Any]:
-    cat_1dim = _is_integer(data[0].get("action"))
+    action = data[0].get("action")
+    if isinstance(action, Tensor):
+        cat_1dim = not (action.is_floating_point() or action.is_complex() or action.dtype is torch.bool)
+    else:
+        cat_1dim = isinstance(action, np.ndarray) and action.dtype.kind in "iu"
     wanted = [key for key in data[0] if keys is None or key in keys]
     partly = [flag for flag in END_FLAGS if flag in wanted and not all(flag in sample for sample in data)]
     if keys is None and not partly:
@@ -183,12 +187,6 @@ def batch_observations(data: Items, key: str, rows: IntArray | None = None) -> A
     samples = rows_of(data)
     samples = samples if rows is None else [samples[row] for row in rows.tolist()]
     return stack_observations({i: sample[key] for i, sample in enumerate(samples)})
-
-
-def _is_integer(action: Any) -> bool:
-    if isinstance(action, Tensor):
-        return not (action.is_floating_point() or action.is_complex() or action.dtype is torch.bool)
-    return isinstance(action, np.ndarray) and action.dtype.kind in "iu"
 
 
 def drop_last_axis(item: Any) -> Any:

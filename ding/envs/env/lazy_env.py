@@ -43,7 +43,7 @@ def episode_seed(seed: int, env_index: int, episode: int) -> int:
         ValueError: a number is negative.
     """
     entropy: Any = seed, env_index, episode
-    if 0 <= min(entropy) and max(entropy) < 1 << 32:  # as words, which take a third of the time of numbers
+    if min(entropy) >= 0 and max(entropy) < 1 << 32:  # as words, which take a third of the time of numbers
         entropy = np.array(entropy, np.uint32)
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 

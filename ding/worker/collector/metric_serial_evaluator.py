@@ -160,12 +160,10 @@ class MetricSerialEvaluator(SerialEvaluator):
             raise ValueError(f"the loader of {type(self).__name__} has no batch to evaluate: {self._dataloader!r}")
         result = self._metric.reduce_mean(results)
         if self._multi_gpu:
-            result = self._mean_over_ranks(result, len(results))
+            batches = len(results)
+            total, *sums = self._sum_over_ranks(batches, *(float(value) * batches for value in result.values()))
+            result = {key: value / total for key, value in zip(result, sums, strict=True)}
         return result, len(results), perf_counter() - start
-
-    def _mean_over_ranks(self, result: Mapping[str, Any], batches: int) -> dict[str, float]:
-        total, *sums = self._sum_over_ranks(batches, *(float(value) * batches for value in result.values()))
-        return {key: value / total for key, value in zip(result, sums, strict=True)}
 
     def _judge(self, result: Any, save_ckpt_fn: SaveCheckpoint | None, train_iter: int) -> bool:
         """Save a new best checkpoint; return whether training may stop."""

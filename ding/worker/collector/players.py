@@ -147,7 +147,12 @@ class PlayerRecorder(TrajectoryRecorder):
             self.on_steps(steps)
 
     def on_steps(self, steps: Steps) -> None:
-        own = steps.of_player(self._player, _of_player(steps.output, self._player))
+        output, player = steps.output, self._player
+        if isinstance(output, PlayerOutputs):
+            output = output.players[player]
+        else:
+            output = {env_id: of_players[player] for env_id, of_players in by_env(output).items()}
+        own = steps.of_player(player, output)
         was_out = self._is_out[own.ids]
         self._is_out[own.ids] = (was_out | own.ends) & ~steps.ends
         if was_out.any():
@@ -295,14 +300,13 @@ class BattleCollector(SerialCollector):
         first = next((policy for policy in self._policy if hasattr(policy, "get_attribute")), self._policy[0])
         self._policy_cfg = first.get_attribute("cfg")
         self._unroll_len = first.get_attribute("unroll_len")
-        self._are_on_policy = [self._is_on_policy(policy) for policy in self._policy]
+        self._are_on_policy = []
+        for policy in self._policy:
+            cfg = policy.get_attribute("cfg") if hasattr(policy, "get_attribute") else self._policy_cfg
+            self._are_on_policy.append(bool(cfg.get("on_policy", False)))
         collect_cfg = self._policy_cfg.get("collect") or {}
         self._default_n_sample, self._default_n_episode = collect_cfg.get("n_sample"), collect_cfg.get("n_episode")
         self._traj_len, self._fixed_rollout = self._fragments()
-
-    def _is_on_policy(self, policy: Any) -> bool:
-        cfg = policy.get_attribute("cfg") if hasattr(policy, "get_attribute") else self._policy_cfg
-        return bool(cfg.get("on_policy", False))
 
     def _fragments(self) -> tuple[float, bool]:
         """Return the number of transitions of a trajectory piece, and whether a collect ends all pieces."""
@@ -330,12 +334,6 @@ class BattleCollector(SerialCollector):
     def _by_player(self, data: Mapping[int, list[Any]]) -> list[list[Any]]:
         """Return a list for each policy: its data, or nothing if it only acts."""
         return [data.get(player, []) for player in range(self._policy_num)]
-
-
-def _of_player(output: PolicyOutput, player: int) -> PolicyOutput:
-    if isinstance(output, PlayerOutputs):
-        return output.players[player]
-    return {env_id: of_players[player] for env_id, of_players in by_env(output).items()}
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")

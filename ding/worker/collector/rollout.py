@@ -357,22 +357,18 @@ class Rollout(SavedAttributes):
         if chosen is not env_ids:
             acting = _part_of(acting, chosen)
         obs = self._last
-        if obs is None or self._shown is not acting.obs:
-            obs = self._first_seen(acting)
-        if self._normalization is not None:
-            self._normalization.gather(acting.obs)
+        normalization = self._normalization
+        if obs is None or self._shown is not acting.obs:  # some were not returned by the last step
+            check_finite(acting.env_ids, self._step_of, acting.obs)
+            obs = Batch(acting.env_ids, normalization.first_scaled(acting.obs) if normalization else acting.obs)
+        if normalization is not None:
+            normalization.gather(acting.obs)
         output, actions = self.actor.act(obs, kwargs)
         self._leaves_gap = True
         step: BlockStep = self._blocks.act(actions, obs.env_ids)
         self._ready = step.ready if chosen is env_ids else None  # else there are others
         self._take_in(step, obs, output, start)
         self._leaves_gap = False
-
-    def _first_seen(self, acting: Ready) -> Batch:
-        """Return the observations to act on, of which some were not returned by the last step."""
-        check_finite(acting.env_ids, self._step_of, acting.obs)
-        normalization = self._normalization
-        return Batch(acting.env_ids, normalization.first_scaled(acting.obs) if normalization else acting.obs)
 
     def _look(self) -> Ready:
         """Ask the env manager what its envs show."""

@@ -291,7 +291,10 @@ class TrajectoryRecorder(RolloutListener, Quota):
 
     def on_rounds(self, rounds: RoundBlock) -> None:
         self.steps += rounds.ends.size if rounds.active is None else int(np.count_nonzero(rounds.active))
-        numbers = self._numbers_of(rounds)
+        if self._episodes is None:
+            numbers = np.broadcast_to(rounds.ids, rounds.ends.shape)
+        else:
+            numbers = self._episodes.numbers_of(rounds)
         records = [steps.record for steps in rounds.steps if type(steps.record) is Record]
         if records:
             recorded = rounds if len(records) == len(numbers) else RoundBlock(rounds.steps[: len(records)])
@@ -366,12 +369,6 @@ class TrajectoryRecorder(RolloutListener, Quota):
     def _running(self, ids: IntArray) -> IntArray:
         """Return the numbers of the episodes that these envs are in."""
         return ids if self._episodes is None else self._episodes.running[ids]
-
-    def _numbers_of(self, rounds: RoundBlock) -> IntArray:
-        """Return the numbers of the episodes [T, K] that the envs were in."""
-        if self._episodes is None:
-            return np.broadcast_to(rounds.ids, rounds.ends.shape)
-        return self._episodes.numbers_of(rounds)
 
     def _make(self) -> None:
         """Make the samples of the closed pieces."""

@@ -295,14 +295,10 @@ class LogShowHook(PeriodicHook):
             for key, values in engine.log_buffer["histogram"].items():
                 engine.tb_logger.add_histogram(f"{engine.instance_name}/{key}", np.asarray(values), engine.train_iter)
             for key, values in engine.log_buffer["scalars"].items():
-                engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", _by_name(values), engine.train_iter)
-
-
-def _by_name(values: Any) -> dict[str, Any]:
-    """Return the numbers of the curves by name; numbers of a sequence are named by their index."""
-    if isinstance(values, Mapping):
-        return {str(name): value for name, value in values.items()}
-    return {str(index): value for index, value in enumerate(np.asarray(values).ravel().tolist())}
+                if not isinstance(values, Mapping):  # curves without names get those of their index
+                    values = dict(enumerate(np.asarray(values).ravel().tolist()))
+                curves = {str(name): value for name, value in values.items()}
+                engine.tb_logger.add_scalars(f"{engine.instance_name}/{key}", curves, engine.train_iter)
 
 
 class LogReduceHook(LearnerHook):
