@@ -1,7 +1,8 @@
 """Samples a second from an env of 20 ms a step: four collectors of eight envs against one serial run of eight.
 
 All envs have a process of their own, and DQN trains meanwhile, on each sample as often as in the serial run. The steps
-sleep, so that the figures hardly depend on the number of cores. `python -m tests.benchmarks.slow_envs`
+sleep, so that the figures hardly depend on the number of cores. A collecting task plays many episodes, as envs that
+have played theirs wait for the others. `python -m tests.benchmarks.slow_envs`
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.benchmarks.harness import Report, run
 from tests.benchmarks.learning_slow import ENVS, configs
 from tests.benchmarks.parallel import wait_for
 
-STEP_S, SECONDS, WARM_UP_STEPS, COLLECTORS, GOAL = 0.02, 15.0, 500, 4, 3.0
+STEP_S, SECONDS, WARM_UP_STEPS, COLLECTORS, EPISODES, GOAL = 0.02, 15.0, 500, 4, 16, 3.0
 
 
 def prepared(way: str) -> tuple[Any, Any, Any]:
@@ -53,6 +54,7 @@ def serial_rate() -> float:
 def parallel_rate() -> float:
     """Samples a second of a parallel run, after the first ones."""
     main, create, system = prepared(f"parallel, {COLLECTORS} collectors")
+    main.env.collector_episode_num = EPISODES
     main.policy.other.commander.eval_interval_env_step = None
     cfg = compile_config_parallel(main, with_command_mode(create), system, seed=0)
     workers = make_workers(cfg.system)
