@@ -1,5 +1,6 @@
 """Rounds in which a policy acts in all envs of a simulator, those too that begin an episode instead of a step."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ from easydict import EasyDict
 from ding.envs import PoolEnvManager, VectorEnvManager
 from ding.envs.env_manager.batch_env_manager import BatchEnvManager
 from ding.policy import DQNPolicy
+from ding.worker.collector import rollout
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.envs.env_manager.counting_vector_env import CountingVectorEnv
 from tests.envs.env_manager.fake_envpool import FakeEnvpool
@@ -93,6 +95,17 @@ def test_samples_and_statistics_are_those_of_rounds_of_the_envs_that_wait(
     monkeypatch.setattr(type(make()), "can_idle", False)
     count = len(wide_rounds)
     assert collected() == wide and len(wide_rounds) == count
+
+
+@pytest.mark.parametrize("make", [vector_envs, pool])
+def test_a_round_in_which_an_env_only_begins_an_episode_takes_none_of_its_time(make, monkeypatch, wide_rounds):
+    clock, tb = itertools.count(), FakeWriter()
+    monkeypatch.setattr(rollout, "perf_counter", lambda: next(clock))  # so each round takes a second
+    collector = collecting(make(), tb=tb, collect_print_freq=1)
+    for train_iter in range(1, 5):
+        collector.collect(train_iter=train_iter, **KWARGS)
+    assert min(wide_rounds) < 4
+    assert {entry[1] for entry in tb.scalars if entry[0].endswith("avg_envstep_per_sec")} == {4.0}
 
 
 @pytest.mark.parametrize("make", [vector_envs, pool])
