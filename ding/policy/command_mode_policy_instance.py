@@ -112,9 +112,9 @@ def _scheduled(schedule: Any, step: int) -> float:
 def derive_command_policy(name: str) -> type | None:
     """Derive the class of `<x>_command` if only the policy `<x>` is registered: that policy with a command mode.
 
-    Epsilon follows `other.eps` if the policy's `_forward_collect` or `_act_collect` takes `eps` and its default config
-    has that section; otherwise the modes get no settings. A policy that has a command mode is returned unchanged.
-    The result is None for other names.
+    Epsilon follows `other.eps` if the policy's `_forward_collect` or `_act_collect` takes `eps`, or any keyword, and
+    its default config has that section; otherwise the modes get no settings. A policy that has a command mode is
+    returned unchanged. The result is None for other names.
 
     Raises:
         KeyError: `<x>` is not registered.
@@ -138,7 +138,8 @@ def _with_command_mode(policy: type) -> type | None:
         return None
     batch_name = batch_method_name(policy._forward_collect)
     act = policy._forward_collect if batch_name is None else getattr(policy, batch_name)
-    takes_eps = "eps" in inspect.signature(act).parameters
+    parameters = inspect.signature(act).parameters
+    takes_eps = "eps" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     explores = takes_eps and "eps" in policy.default_config().get("other", {})
     mode = EpsCommandModePolicy if explores else DummyCommandModePolicy
     module = __name__ if is_of_package(policy) else policy.__module__

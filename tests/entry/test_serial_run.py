@@ -134,6 +134,25 @@ def test_a_policy_of_ones_own_is_trained_without_a_command_twin():
         del POLICY_REGISTRY["my_dqn"]
 
 
+@pytest.mark.guarantees("overrides")
+@pytest.mark.parametrize("method", ["_forward_collect", "_act_collect"])
+def test_an_override_that_takes_any_arguments_is_given_epsilon(method):
+    def act(self, *args, **kwargs):
+        seen.append(kwargs)
+        return getattr(super(MyPolicy, self), method)(*args, **kwargs)
+
+    seen: list[dict] = []
+    MyPolicy = type("MyPolicy", (DQNPolicy,), {method: act})
+    main, create = pair()
+    create.policy = EasyDict(type="my_dqn")
+    POLICY_REGISTRY["my_dqn"] = MyPolicy
+    try:
+        run_serial((main, create), env_setting=setting(), max_train_iter=1)
+    finally:
+        del POLICY_REGISTRY["my_dqn"]
+    assert seen and all(kwargs.keys() == {"eps"} for kwargs in seen)
+
+
 def test_a_small_network_trains_with_one_thread_of_torch(monkeypatch):
     threads, advance = [], ProgressLine.advance
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from ding.utils.data.nested import is_finite, leaves_by_path
 from ding.utils.data.samples import Column, Kind, Samples, Table
 from ding.utils.file_helper import atomic_write
 from ding.utils.import_helper import import_module, missing_package
@@ -69,6 +70,7 @@ class NaiveRLDataset(Dataset[Any]):
     Raises:
         TypeError: `cfg` is neither a path nor a config.
         ValueError: the config has no path, or the file is damaged or of another format.
+        FloatingPointError: an observation, action or reward is NaN or infinite.
         pickle.UnpicklingError: the file is a pickle and not trusted.
 
     Example:
@@ -85,12 +87,27 @@ class NaiveRLDataset(Dataset[Any]):
         if isinstance(cfg, Mapping):
             trusted = trusted or bool(cfg["policy"]["collect"].get("trusted", False))
         self._data = _read(path, trusted)
+        for place, item in enumerate(self._data):
+            for transition in item if isinstance(item, list) else [item]:
+                if isinstance(transition, Mapping):
+                    _check_finite(transition, f"{path}, item {place},")
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __getitem__(self, idx: int) -> Any:
         return self._data[idx]
+
+
+# What has to be finite, except for minus infinity in an action mask.
+_FINITE_KEYS = ("obs", "next_obs", "action", "reward")
+
+
+def _check_finite(transition: Mapping[str, Any], where: str) -> None:
+    for key in _FINITE_KEYS:
+        for path, leaf in leaves_by_path(transition.get(key), key):
+            if not is_finite(leaf) and not path.endswith("['action_mask']"):
+                raise FloatingPointError(f"{where} has a NaN or an infinity in float32 in {path}: {leaf}")
 
 
 def naive_save(exp_data: list[Any], expert_data_path: str | os.PathLike[str]) -> None:
@@ -253,6 +270,7 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
 
     Raises:
         ValueError: the arrays differ in length or hold no numbers, or one is missing.
+        FloatingPointError: an observation, action or reward is NaN or infinite.
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray], where: str, normalize_states: bool = False) -> None:
@@ -263,6 +281,10 @@ class ColumnDataset(Dataset[dict[str, np.ndarray]]):
         for key, column in columns.items():
             if column.dtype.kind not in "biuf":
                 raise ValueError(f"{where} has {key} of the dtype {column.dtype}; it must hold numbers")
+        for key in _FINITE_KEYS:
+            if key in columns and not is_finite(columns[key]):
+                row = next(row for row, item in enumerate(columns[key]) if not is_finite(item))
+                _check_finite({key: columns[key][row]}, f"{where}, transition {row},")
         obs = columns["obs"]
         self.mean: np.ndarray = obs.mean(0, dtype=np.float64).astype(np.float32)
         self.std: np.ndarray = (obs.std(0, dtype=np.float64) + 1e-3).astype(np.float32)

@@ -13,6 +13,7 @@ from torch import nn
 from ding.torch_utils.data_helper import to_ndarray
 from ding.torch_utils.thread_count import model_of
 from ding.utils.batch_methods import batch_method, is_idle
+from ding.utils.config_helper import is_of_package
 from ding.utils.data.collate_fn import split_output
 from ding.utils.data.nested import all_finite, has_nan, is_finite, is_mapping, leaves
 from ding.utils.data.samples import Column, Kind
@@ -35,6 +36,10 @@ class Actor(Protocol):
     def is_stateless(self) -> bool:
         """Whether `reset` does nothing for some of the envs, so that it acts in each round alike."""
 
+    @property
+    def keeps_layers(self) -> bool:
+        """Whether no layer of the network is replaced by `act`."""
+
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """Handle the end of the episodes of these envs, or of all."""
 
@@ -53,6 +58,7 @@ class SoloActor:
         states: `{env_id: state}`, what a `StateActor` has to hand to the policy.
         ended: the envs whose end of an episode the policy has yet to be told of.
         is_stateless: whether the policy acts on batches, and nothing that it keeps ends with an episode.
+        keeps_layers: whether the forward is one of this package, which replaces no layer of the network.
     """
 
     states: Mapping[int, Any] = {}
@@ -62,6 +68,7 @@ class SoloActor:
         self._policy = policy
         self._act_on_batch = None if policy is None else batch_method(policy.forward)
         self.is_stateless = self._act_on_batch is not None and is_idle(policy.reset)
+        self.keeps_layers = is_of_package(self._act_on_batch)
         self._obs_form = float_obs, keep_integers
 
     @property

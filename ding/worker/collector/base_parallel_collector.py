@@ -277,6 +277,7 @@ class CollectorActor:
 
     model = None  # a worker has chosen its threads
     is_stateless = False
+    keeps_layers = True
 
     def __init__(self, collector: BaseParallelCollector) -> None:
         self._collector = collector

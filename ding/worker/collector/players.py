@@ -62,6 +62,7 @@ class BattleActor(RolloutListener):
 
     def __init__(self, policies: Sequence[Any], float_obs: bool = False, keep_integers: bool = False) -> None:
         self._actors = [SoloActor(policy, float_obs, keep_integers) for policy in policies]
+        self.keeps_layers = all(actor.keeps_layers for actor in self._actors)
         self._resting: list[set[int]] = [set() for _ in policies]  # for each player, the envs in which it rests
 
     @property

@@ -9,6 +9,7 @@ reported together. Abnormal steps and timing are handled here, once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -303,7 +304,7 @@ class Rollout(SavedAttributes):
         blocks.begin(is_wide)
         try:
             self._note_others()
-            with threads(self._threads), fixed_modules():
+            with threads(self._threads), fixed_modules() if self.actor.keeps_layers else nullcontext():
                 while True:
                     if quota.is_due():
                         self._report()

@@ -225,6 +225,27 @@ def test_observations_are_normalized_on_demand_and_double_precision_becomes_sing
     assert data[1]["obs"].dtype == np.float32
 
 
+@pytest.mark.guarantees("data")
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e39])
+@pytest.mark.parametrize("key", ["obs", "next_obs", "action", "reward"])
+def test_what_is_not_finite_is_named_with_its_place(key, value, tmp_path):
+    rows = [{**row, "action": torch.tensor([0.5])} for row in TRANSITIONS]
+    rows[2][key] = np.full(3, value)
+    naive_save([*rows[:2], {"label": 1}, rows[2:]], tmp_path / "demos.pkl")
+    with pytest.raises(FloatingPointError, match=rf"demos.pkl, item 3, .* in {key}:"):
+        NaiveRLDataset(tmp_path / "demos.pkl")
+    columns = {name: np.stack([np.broadcast_to(row[name], 3) for row in rows]) for name in rows[0]}
+    np.savez(tmp_path / "demos.npz", **columns)
+    with pytest.raises(FloatingPointError, match=rf"demos.npz, transition 2, .* in {key}:"):
+        NpzDataset(tmp_path / "demos.npz")
+
+
+def test_a_mask_of_actions_may_hold_minus_infinity(tmp_path):
+    row = {"obs": {"action_mask": np.array([0.0, -np.inf])}, "done": np.nan}
+    naive_save([row], tmp_path / "demos.pkl")
+    assert len(NaiveRLDataset(tmp_path / "demos.pkl")) == 1
+
+
 def test_an_npz_file_never_runs_code(tmp_path):
     class Bomb:
         def __reduce__(self):

@@ -103,6 +103,26 @@ def test_samples_are_whole_steps_of_their_env():
         assert sample["done"] == (step + 1 >= 3 + env_id) and sample["action"] in ([0], [1])
 
 
+@pytest.mark.guarantees("overrides")
+@pytest.mark.parametrize("method", ["_forward_collect", "_act_collect"])
+def test_a_forward_of_ones_own_may_replace_layers(method):
+    def act(self, *args, **kwargs):
+        rounds.append(len(rounds) % 2)
+        for layer in [layer for layer in self._model.modules() if getattr(layer, "out_features", 0) == 2]:
+            layer.weight = torch.nn.Parameter(torch.zeros_like(layer.weight))
+            layer.bias = torch.nn.Parameter(torch.tensor([1.0 - rounds[-1], rounds[-1]]))
+        return getattr(super(Replacing, self), method)(*args, **kwargs)
+
+    rounds: list[int] = []
+    Replacing = type("Replacing", (DQNPolicy,), {method: act})
+    cfg = EasyDict(env_id=0, length=9, scribble=False)
+    envs = BaseEnvManager([partial(ScribblingEnv, cfg)], BaseEnvManager.default_config())
+    mode = policy_of(Replacing, 1).collect_mode
+    collector = SampleSerialCollector(SampleSerialCollector.default_config(), envs, mode, FakeWriter(), "exp")
+    assert [sample["action"].item() for sample in collector.collect(6, policy_kwargs={"eps": 0.0})] == rounds[:6]
+    collector.close()
+
+
 @pytest.mark.guarantees("one-owner")
 @pytest.mark.differs(
     "continues unfinished fragments, episode statistics and recurrent states after somebody else has reset the envs",
