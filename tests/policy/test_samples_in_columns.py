@@ -7,7 +7,6 @@ import torch
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.on_policy_data import OnPolicyData
 from ding.utils.data.samples import Samples, Table
-from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece, make_policy
 from tests.policy.samples import make_batch
 from tests.same_state import assert_same
 
@@ -44,25 +43,6 @@ def test_a_batch_of_columns_is_that_of_the_dicts(obs, change, keys):
             default_preprocess_learn(samples, keys=keys, **kwargs), default_preprocess_learn(data, keys=keys, **kwargs)
         )
         assert samples.table is not None
-
-
-@pytest.mark.parametrize(
-    "end", [TERMINATED, TRUNCATED, {"done": True}, {"done": False}, {"done": True, "truncated": True}]
-)
-def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(end):
-    policy = make_policy()
-    flags = dict.fromkeys(end, False)
-    piece = [{**flags, **transition} for transition in make_piece(policy, 9)]
-    piece[-1].update(end)
-    made = policy.collect_mode.get_train_sample(Samples(Table.of(piece)))
-    expected = policy.collect_mode.get_train_sample(piece)
-    assert isinstance(made, Samples) and made.table is not None
-    one, other = (OnPolicyData(samples, ignore_done=False, with_next=True) for samples in (made, expected))
-    assert_same(one.columns, other.columns)
-    assert_same(one.observations, other.observations)
-    results = [make_policy().learn_mode.forward(samples) for samples in (made, expected)]
-    assert results[0] == results[1]
-    assert_same(list(made), expected)
 
 
 def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():

@@ -21,16 +21,6 @@ MONITORED = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_loss_falls(name):
-    rates = dict.fromkeys(("learn__learning_rate", "learn__learning_rate_q", "learn__learning_rate_quantile"), 0.01)
-    policy = make_policy(name, "learn", **rates, **plain(name))
-    data = make_batch(16)
-    key = {"fqf": "quantile_loss", "sqn": "q_loss"}.get(name, "total_loss")
-    losses = [policy.learn_mode.forward(data)[key] for _ in range(60)]
-    assert losses[-1] < 0.9 * losses[0]
-
-
 @pytest.mark.differs(
     "ignores importance weights in C51, QR-DQN, IQN, FQF, SQL, SQN and discrete CQL",
     "weights the loss of each sample",
