@@ -53,6 +53,6 @@ def test_an_empty_batch_is_named(policy):
 def test_a_policy_of_single_steps_refuses_sequences(kind):
     cls, cfg = make_config(kind)
     cfg.collect.unroll_len = 3
-    with pytest.raises(ConfigError, match="unroll_len"):
+    with pytest.raises(ConfigError):
         cls(cfg)
     assert cls(cfg, enable_field=["collect", "eval"])._unroll_len == 3
