@@ -52,3 +52,11 @@ def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():
     samples = Samples(Table.of(make_batch(3)).with_columns(obs=obs, next_obs=next_obs))
     data = OnPolicyData(samples, ignore_done=False, with_next=True)
     assert data.observations[:, 0].tolist() == [0, 1, 2, 11, 12, 13]
+
+
+def test_next_observations_that_are_not_those_of_the_next_sample_come_after_all_others():
+    rows = Table.of([{"obs": torch.full((2,), float(i))} for i in range(5)]).columns["obs"]
+    index = np.array([0, 1, 3])  # after the second sample begins another fragment
+    samples = Samples(Table.of(make_batch(3)).with_columns(obs=rows.take(index), next_obs=rows.take(index + 1)))
+    data = OnPolicyData(samples, ignore_done=False, with_next=True)
+    assert data.observations[:, 0].tolist() == [0, 1, 3, 2, 4]

@@ -42,7 +42,7 @@ def combinations(*, base=True, v2=True):
     found = [pytest.param(cls, {}, id=name) for name, cls in BASE.items() if base and (v2 or "v2" not in name)]
     for (name, cls), context, shared in itertools.product(PROCESSES.items(), CONTEXTS, (True, False)):
         if v2 or "v2" not in name:
-            is_slow = context == "spawn"
+            is_slow = context == "spawn" or (context == "forkserver" and not shared)
             found.append(
                 pytest.param(
                     cls,
