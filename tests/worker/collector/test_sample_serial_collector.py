@@ -64,6 +64,13 @@ def test_a_next_obs_that_the_policy_made_is_kept():
     assert [int(row["next_obs"][2]) for row in collector.collect(3)] == [101, 102, 103]
 
 
+def test_deepcopy_obs_shares_no_memory_between_rows():
+    collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=3), cfg={"deepcopy_obs": True})
+    rows = collector.collect(3)
+    rows[1]["obs"].fill_(-1)
+    assert int(rows[0]["next_obs"][2]) == 1
+
+
 @pytest.mark.differs(
     "keeps nothing but `done` of how an episode ended",
     "adds `terminated` and `truncated` to the samples if the env reports them",
