@@ -153,6 +153,13 @@ def test_fragments_of_an_off_policy_collect_survive_to_the_next():
     assert [key(piece[0])[:3] for piece in policy.pieces[2:]] == [(0, 0, 4), (1, 0, 4)]
 
 
+def test_fragments_of_an_on_policy_collect_are_thrown_away():
+    policy = ScriptedPolicy(n_sample=6, on_policy=True)
+    collector, _, _ = build(lengths=(2, 99), policy=policy)
+    collector.collect()
+    assert all(not buffer for buffer in collector._traj_buffer.values())
+
+
 @pytest.mark.differs("logs only the tail of an on-policy episode that spans several collects", "logs the whole episode")
 def test_an_on_policy_episode_over_several_collects_is_logged_with_its_full_length():
     policy, tb = ScriptedPolicy(n_sample=4, on_policy=True), FakeWriter()
