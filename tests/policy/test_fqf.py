@@ -14,3 +14,9 @@ def test_histograms_tell_the_actions_and_the_midpoints_of_the_first_sample():
     output = policy.learn_mode.forward(data)
     assert output["[histogram]action_distribution"].tolist() == [sample["action"].item() for sample in data]
     assert torch.allclose(output["[histogram]quantiles_hats"], hats)
+
+
+def test_the_optimizers_of_fractions_and_of_the_rest_have_the_settings_of_the_paper():
+    state = make_policy("fqf", "learn", learn__batch_size=64).learn_mode.state_dict()
+    groups = [part["param_groups"][0] for part in state.values() if isinstance(part, dict) and "param_groups" in part]
+    assert [(group.get("alpha"), group["eps"]) for group in groups] == [(0.95, 1e-5), (None, 0.01 / 64)]

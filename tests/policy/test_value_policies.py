@@ -101,3 +101,7 @@ def test_multi_discrete_actions_learn_the_mean_over_their_heads(name):
     learnt = policy.learn_mode.forward(data)
     key = "quantile_loss" if name == "fqf" else "total_loss"
     assert learnt[key] == pytest.approx(np.mean(learnt["priority"]), rel=1e-5)
+
+
+def test_adam_has_the_epsilon_of_the_paper_in_munchausen_dqn():
+    assert make_policy("mdqn", "learn").learn_mode.state_dict()["optimizer"]["param_groups"][0]["eps"] == 3.125e-4
