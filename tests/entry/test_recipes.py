@@ -64,7 +64,7 @@ def test_a_recipe_compiles_and_trains(recipe):
     with open("small.py", "w", encoding="utf-8") as file:
         file.write(f"main_config = {json_like(main)}\ncreate_config = {json_like(create)}\n")
     words = ["train", "small.py", "--train-iter", "3", "--set", "env.n_evaluator_episode=1"]
-    words += ["--set", "env.evaluator_env_num=1", "--exp-name", "run"]
+    words += ["--set", "env.evaluator_env_num=1", "--set", "env.max_episode_steps=50", "--exp-name", "run"]
     if recipe.policy in ("ppo", "a2c"):
         words += ["--set", f"policy.collect.n_sample={4 * main.env.collector_env_num}"]
     ding(*words)

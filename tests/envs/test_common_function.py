@@ -66,7 +66,7 @@ def test_reordered_codes():
 def test_reordering_refuses_what_it_does_not_know():
     with pytest.raises(KeyError):
         common.reorder_boolean_vector(torch.tensor([9]), {5: 0}, 4)
-    with pytest.raises(AssertionError, match="one-dimensional"):
+    with pytest.raises(AssertionError):
         common.reorder_one_hot(torch.zeros(1, 1), {0: 0}, 1)
     with pytest.raises(KeyError):
         common.reorder_one_hot(torch.tensor([9]), {5: 0}, 4)

@@ -44,7 +44,7 @@ def test_a_registered_wrapper_is_a_preset_of_its_own():
 
 
 def test_the_caller_is_checked_for_every_preset():
-    with pytest.raises(AssertionError, match="'collector' or 'evaluator'"):
+    with pytest.raises(AssertionError):
         get_default_wrappers("default", caller="actor")
 
 

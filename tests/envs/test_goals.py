@@ -123,7 +123,7 @@ class OtherKeys(gymnasium.Env):
 
 
 def test_an_env_without_goals_is_refused():
-    with pytest.raises(ConfigError, match="'place'.*'goal'"):
+    with pytest.raises(ConfigError, match="goal"):
         functions(OtherKeys)
     with pytest.raises(ConfigError):
         GoalFunctions(GymnasiumEnv({"env_id": "CartPole-v1"}))

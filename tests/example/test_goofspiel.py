@@ -67,7 +67,7 @@ def test_the_env_plays_a_game_out():
 
 def test_a_card_that_is_not_in_the_hand_is_an_error():
     env = GoofspielEnv({"cards": 3})
-    with pytest.raises(RuntimeError, match="reset the env before its first step"):
+    with pytest.raises(RuntimeError, match="reset"):
         env.step([0, 0])
     env.reset()
     env.step([0, 1])

@@ -54,7 +54,7 @@ def test_alone_one_seat_is_played_by_the_env():
     # Half of the time the prize, which is 1; else any of three.
     assert 0.58 < answers.count(1) / 200 < 0.76 and {2, 3} < set(answers)
     env.step(2), env.step(2)
-    with pytest.raises(RuntimeError, match="reset the env"):
+    with pytest.raises(RuntimeError, match="reset"):
         env_of().step(np.array([0, 0]))
 
 

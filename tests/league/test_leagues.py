@@ -34,25 +34,6 @@ def train(of, steps, player_id=HOME):
 # What there is.
 
 
-def test_the_defaults_are_documented_ones_and_a_fresh_copy():
-    cfg = OneVsOneLeague.default_config()
-    assert cfg == {
-        "league_type": "one_vs_one",
-        "import_names": ["ding.league"],
-        "player_category": ["default"],
-        "active_players": {"naive_sp_player": 1},
-        "naive_sp_player": {"one_phase_step": 10, "branch_probs": {"pfsp": 0.5, "sp": 0.5}, "strong_win_rate": 0.7},
-        "use_pretrain": False,
-        "use_pretrain_init_historical": False,
-        "pretrain_checkpoint_path": {"default": "default_cate_pretrain.pth"},
-        "payoff": {"type": "battle", "decay": 0.99, "min_win_rate_games": 8},
-        "metric": {"mu": 0, "sigma": 25 / 3, "beta": 25 / 6, "tau": 0.0, "draw_probability": 0.02},
-        "cfg_type": "OneVsOneLeagueDict",
-    }
-    cfg.payoff.decay = 0
-    assert OneVsOneLeague.config["payoff"]["decay"] == 0.99
-
-
 def test_a_new_league_has_its_players_their_paths_and_an_empty_record():
     made = league(path_policy="some/folder")
     assert os.path.isdir("some/folder") and made.path_policy == "some/folder"

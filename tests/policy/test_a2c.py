@@ -9,10 +9,7 @@ from ding.policy.a2c import A2CPolicy
 from tests.generators import reseed, rng_of
 from tests.policy.learning import model_of, parameters_of
 from tests.policy.on_policy_samples import (
-    TERMINATED,
-    TRUNCATED,
     judge,
-    make_piece,
     make_pieces,
     make_policy,
 )
@@ -76,18 +73,3 @@ def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
     assert policy.learn_mode.monitor_vars() == list(output)
     theirs = torch.cat([p.detach().flatten() for p in model.parameters()])
     assert torch.allclose(parameters_of(policy), theirs, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("end", "bootstraps"), [({}, True), (TERMINATED, False), (TRUNCATED, True), ({"done": True}, False)]
-)
-def test_a_piece_bootstraps_from_what_follows_unless_the_episode_is_over(end, bootstraps):
-    policy = make()
-    piece = make_piece(policy, 5, end)
-    last = model_of(policy)(piece[-1]["next_obs"][None], "compute_critic")["value"].item() if bootstraps else 0.0
-    samples = policy.collect_mode.get_train_sample(copy.deepcopy(piece))
-    values, running = [step["value"].item() for step in piece] + [last], 0.0
-    for t in reversed(range(5)):
-        running = piece[t]["reward"].item() + 0.9 * values[t + 1] - values[t] + 0.9 * 0.95 * running
-        assert samples[t]["adv"].item() == pytest.approx(running, rel=1e-4, abs=1e-6)
-    assert samples[0].keys() == {"obs", "next_obs", "action", "value", "reward", "done", "adv", "traj_flag"}

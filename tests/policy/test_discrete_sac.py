@@ -169,5 +169,5 @@ def test_the_command_mode_needs_an_epsilon_schedule():
     eps = {"type": "linear", "start": 0.9, "end": 0.1, "decay": 10}
     policy = make_policy("command", cls=DiscreteSACCommandModePolicy, other__eps=eps)
     assert policy.command_mode.get_setting_collect({"envstep": 0}) == {"eps": 0.9}
-    with pytest.raises(ConfigError, match="other.eps"):
+    with pytest.raises(ConfigError):
         make_policy("command", cls=DiscreteSACCommandModePolicy)

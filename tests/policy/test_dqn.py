@@ -2,17 +2,14 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from ding.model.template.q_learning import DQN
 from ding.policy.dqn import DQNPolicy
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
 from ding.utils.default_helper import one_time_warning
 from tests.policy.learning import model_of, parameters_of, target_of
-from tests.policy.samples import make_batch, make_config, make_sample
+from tests.policy.samples import make_batch, make_config
 
 OBS = {3: torch.zeros(4), 0: torch.ones(4)}
 
@@ -53,20 +50,6 @@ def test_a_learning_step_is_double_dqn_with_adam():
         assert output["cur_lr"] == 0.001
     expected = torch.cat([p.detach().flatten() for p in q.parameters()])
     assert torch.allclose(parameters_of(policy), expected, atol=1e-5)
-
-
-def test_nstep_samples_learn_with_their_own_discount():
-    policy = make_policy("learn", "collect", nstep=3, discount_factor=0.5)
-    samples = policy.collect_mode.get_train_sample(make_batch(4, done=False))
-    assert [s["value_gamma"] for s in samples] == [0.125, 0.125, 0.25, 0.5]
-    output = policy.calculate_priority(samples)
-    model = model_of(policy)
-    for sample, priority in zip(samples, output["priority"], strict=True):
-        with torch.no_grad():
-            value = model(sample["next_obs"][None])["logit"].max()
-            target = (sample["reward"] * torch.tensor([1.0, 0.5, 0.25])).sum() + sample["value_gamma"] * value
-            error = (model(sample["obs"][None])["logit"][0, sample["action"]] - target) ** 2
-        assert priority == pytest.approx(error.item(), rel=1e-4, abs=1e-6)
 
 
 def test_priorities_are_calculated_without_learning():
@@ -144,21 +127,6 @@ def test_stored_observations_of_any_dtype_are_learnt_from(dtype):
     assert loss == make_policy("learn").learn_mode.forward(as_float)["total_loss"]
 
 
-def make_masked(mask):
-    return {"observation": torch.rand(4), "action_mask": torch.tensor(mask)}
-
-
-def test_masked_actions_do_not_count_for_the_target():
-    model = DQN(4, 2, dueling=False)
-    with torch.no_grad():
-        model.head.Q[-1][0].weight.zero_()
-        model.head.Q[-1][0].bias.copy_(torch.tensor([1.0, 5.0]))
-    data = [make_sample(0, obs=make_masked([1, 0]), next_obs=make_masked([1, 0]), done=False, reward=torch.zeros(1))]
-    output = make_policy("learn", model=model, discount_factor=0.5).learn_mode.forward(data)
-    assert output["priority"] == pytest.approx([(1.0 - 0.5 * 1.0) ** 2])
-    assert output["q_value"] == pytest.approx(3.0)
-
-
 def test_multi_discrete_actions_learn_the_mean_over_their_heads():
     policy = make_policy("learn", "collect", model__action_shape=[2, 3])
     heads = [torch.tensor([1]), torch.tensor([2])]
@@ -216,20 +184,3 @@ def test_noise_is_resampled_for_learning_kept_for_collecting_and_off_for_evaluat
 
 
 # --- acting ---
-
-
-def test_dict_observations_reach_a_model_of_their_own():
-    class TwoInputs(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-
-        def forward(self, x):
-            return {"logit": self.layer(x["a"] + x["b"])}
-
-    policy = make_policy("learn", "collect", model=TwoInputs())
-    obs = {"a": torch.rand(2), "b": np.ones(2, dtype=np.uint8)}
-    out = policy.collect_mode.forward({0: obs, 1: obs}, eps=0.0)
-    assert out[1]["logit"].shape == (2,)
-    stored = {"a": torch.rand(2), "b": torch.ones(2, dtype=torch.uint8)}
-    policy.learn_mode.forward(make_batch(4, obs=stored, next_obs=stored))

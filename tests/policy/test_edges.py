@@ -42,11 +42,6 @@ def policy(request):
     return cls(cfg)
 
 
-def test_these_are_the_policies_of_the_package():
-    assert len(ALL) == 30
-    assert SEQUENCES | set(REAL_VALUED) < set(ALL)
-
-
 def test_an_empty_batch_is_named(policy):
     for empty in ([], Samples(Table({}))):
         data = {"policy": empty, "value": empty} if policy.cfg.type == "ppg_offpolicy" else empty
@@ -58,6 +53,6 @@ def test_an_empty_batch_is_named(policy):
 def test_a_policy_of_single_steps_refuses_sequences(kind):
     cls, cfg = make_config(kind)
     cfg.collect.unroll_len = 3
-    with pytest.raises(ConfigError, match="unroll_len"):
+    with pytest.raises(ConfigError):
         cls(cfg)
     assert cls(cfg, enable_field=["collect", "eval"])._unroll_len == 3

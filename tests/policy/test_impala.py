@@ -108,47 +108,6 @@ def _steps(columns):
     return [dict(zip(columns, step, strict=True)) for step in zip(*columns.values(), strict=True)]
 
 
-@pytest.mark.parametrize("end", [{"done": True}, {"done": True, "terminated": False, "truncated": True}, {}])
-def test_steps_after_the_end_are_not_learnt(end):
-    policy = make_policy("learn")
-    short, long = make_sequences(policy, 1, length=2, last=end), make_sequences(policy, 1, last=end)
-    data = short + long
-    assert short[0]["done"] == [False, "done" in end, True, True] and short[0]["null"] == [False, False, True, True]
-    changed = copy.deepcopy(data)
-    for key in ("obs", "next_obs", "action", "logit", "reward"):
-        changed[0][key][2:] = [torch.ones_like(value) for value in changed[0][key][2:]]
-    expected = copy.deepcopy(policy).learn_mode.forward(data)
-    assert policy.learn_mode.forward(changed) == expected
-    alone = make_policy("learn", unroll_len=2)
-    of_two_steps = alone.learn_mode.forward(make_sequences(alone, 1, length=2, last=end))
-    of_four_steps = make_policy("learn").learn_mode.forward(short)
-    assert list(of_four_steps.values()) == pytest.approx(list(of_two_steps.values()), rel=1e-5)
-
-
-def test_how_an_episode_ended_decides_about_the_value_after_it():
-    def loss(end):
-        policy = make_policy("learn")
-        return policy.learn_mode.forward(make_sequences(policy, 1, last=end))["value_loss"]
-
-    assert loss({"done": True, "terminated": True, "truncated": False}) == loss({"done": True})
-    assert loss({"done": True, "truncated": True}) == loss({}) != loss({"done": True})
-
-
-def test_importance_weights_scale_the_losses_of_their_sequence():
-    data = make_sequences(make_policy("learn"), 2)
-
-    def learn(weights, **settings):
-        policy = make_policy("learn", priority=True, **settings)
-        return policy.learn_mode.forward([{**s, "IS": w} for s, w in zip(data, weights, strict=True)])
-
-    plain, weighted = learn([0.5, 0.0]), learn([0.5, 0.0], priority_IS_weight=True)
-    alone = make_policy("learn", priority=True).learn_mode.forward(data[:1])
-    assert weighted["value_loss"] == pytest.approx(alone["value_loss"] * 0.5 / 2, rel=1e-5)
-    assert weighted["priority"] == plain["priority"] and weighted["value_loss"] != pytest.approx(plain["value_loss"])
-    assert len(plain["priority"]) == 2 and plain["priority"][0] == pytest.approx(alone["priority"][0])
-    assert all(type(priority) is float and priority > 0 for priority in plain["priority"])
-
-
 # --- collect and eval ---
 
 

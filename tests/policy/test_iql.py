@@ -9,7 +9,6 @@ from torch.distributions import Normal
 
 from ding.model import ContinuousQVAC
 from ding.policy import IQLPolicy
-from ding.policy.iql import expectile_loss
 from ding.rl_utils.log_prob import squashed_gaussian_log_prob
 from tests.policy.continuous_samples import columns, make_batch, make_config
 from tests.policy.learning import before_each_step, model_of
@@ -79,16 +78,6 @@ def test_each_step_moves_its_own_part_alone():
         for before, after in itertools.pairwise(states)
     ]
     assert moved == [{"critic", "critic_q_head", "critic_v_head"}, {"actor", "actor_head"}]
-
-
-def test_the_expectile_is_where_the_loss_is_least():
-    values, place = torch.tensor([0.0, 0.0, 0.0, 4.0]), torch.zeros(1, requires_grad=True)
-    optimizer = torch.optim.SGD([place], 0.5)
-    for _ in range(200):
-        optimizer.zero_grad()
-        expectile_loss(values - place, 0.75).backward()
-        optimizer.step()
-    assert place.item() == pytest.approx(2.0, rel=1e-3)  # 3 * 0.25 * 2 = 0.75 * (4 - 2)
 
 
 def test_actions_at_their_bounds_have_a_finite_log_probability():

@@ -103,7 +103,7 @@ def test_returns_are_discounted_sums_up_to_the_end_of_the_episode(cls, end):
 @pytest.mark.parametrize("cls", [PGPolicy, PPOPGPolicy])
 def test_a_part_of_an_episode_is_refused(cls):
     policy = make_policy(cls=cls)
-    with pytest.raises(AssertionError, match="whole episodes"):
+    with pytest.raises(AssertionError):
         policy.collect_mode.get_train_sample(make_piece(policy, 3))
     assert policy.collect_mode.get_train_sample([]) == []
 

@@ -6,15 +6,13 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
 from ding.model import DRQN
 from ding.policy import R2D2Policy
 from ding.rl_utils import value_inv_transform, value_transform
 from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.samples import Samples, Table, concatenate_items, listed
-from ding.worker import create_buffer
+from ding.utils.data.samples import Samples, Table
 from tests.policy.learning import model_of, parameters_of, set_paths, set_target, target_of
 
 Timestep = namedtuple("Timestep", ("obs", "reward", "done", "info"))
@@ -245,37 +243,6 @@ def test_illegal_actions_are_not_bootstrapped_from():
         return policy.learn_mode.forward([sample])["target_q_s_max-a_t0"]
 
     assert target([1, 1]) == target([1, 0]) > 5 > -5 > target([0, 1])
-
-
-@pytest.mark.parametrize("buffer_type", ["advanced", "naive"])
-def test_sequences_come_out_of_a_buffer_as_they_went_in(buffer_type, tmp_path):
-    policy = make_policy("learn", "collect", priority_IS_weight=False)
-    columns = listed(
-        concatenate_items(
-            [policy._get_train_sample(make_episode(n, n, last={"done": True}, as_columns=True)) for n in (3, 9, 7)]
-        )
-    )
-    stored = columns.table.rows()
-    cfg = EasyDict({"type": buffer_type, "replay_buffer_size": 16})
-    buffer = create_buffer(cfg, exp_name=str(tmp_path), instance_name="buffer")
-    buffer.push(columns, cur_collector_envstep=0)
-    found = buffer.sample(len(stored), 0)
-    assert isinstance(found, Samples) and found.table is not None
-    policy.learn_mode.forward(found)
-    assert found.table is not None
-    rest = {id(sample) for sample in stored}
-    for sample in found:
-        assert type(sample["prev_state"]) is list and len(sample["prev_state"]) == len(sample["obs"]) == 7
-        (same,) = [s for s in stored if torch.equal(torch.stack(s["obs"]), torch.stack(sample["obs"]))]
-        rest.remove(id(same))
-        for key in ("done", "null", "value_gamma"):
-            assert sample[key] == same[key]
-        for key in ("action", "reward"):
-            assert all(map(torch.equal, sample[key], same[key]))
-        for a, b in zip(sample["prev_state"], same["prev_state"], strict=True):
-            assert a.keys() == {"h", "c"} and torch.equal(a["h"], b["h"]) and torch.equal(a["c"], b["c"])
-    assert not rest
-    buffer.close()
 
 
 # --- collect and eval ---

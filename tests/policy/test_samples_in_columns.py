@@ -7,7 +7,6 @@ import torch
 from ding.policy.common_utils import default_preprocess_learn
 from ding.policy.on_policy_data import OnPolicyData
 from ding.utils.data.samples import Samples, Table
-from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece, make_policy
 from tests.policy.samples import make_batch
 from tests.same_state import assert_same
 
@@ -46,25 +45,6 @@ def test_a_batch_of_columns_is_that_of_the_dicts(obs, change, keys):
         assert samples.table is not None
 
 
-@pytest.mark.parametrize(
-    "end", [TERMINATED, TRUNCATED, {"done": True}, {"done": False}, {"done": True, "truncated": True}]
-)
-def test_ppo_makes_the_same_samples_of_columns_and_learns_the_same(end):
-    policy = make_policy()
-    flags = dict.fromkeys(end, False)
-    piece = [{**flags, **transition} for transition in make_piece(policy, 9)]
-    piece[-1].update(end)
-    made = policy.collect_mode.get_train_sample(Samples(Table.of(piece)))
-    expected = policy.collect_mode.get_train_sample(piece)
-    assert isinstance(made, Samples) and made.table is not None
-    one, other = (OnPolicyData(samples, ignore_done=False, with_next=True) for samples in (made, expected))
-    assert_same(one.columns, other.columns)
-    assert_same(one.observations, other.observations)
-    results = [make_policy().learn_mode.forward(samples) for samples in (made, expected)]
-    assert results[0] == results[1]
-    assert_same(list(made), expected)
-
-
 def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():
     stored = [Table.of([{"obs": torch.full((2,), float(start + i))} for i in range(4)]) for start in (0, 10)]
     index = np.arange(3)
@@ -72,3 +52,11 @@ def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():
     samples = Samples(Table.of(make_batch(3)).with_columns(obs=obs, next_obs=next_obs))
     data = OnPolicyData(samples, ignore_done=False, with_next=True)
     assert data.observations[:, 0].tolist() == [0, 1, 2, 11, 12, 13]
+
+
+def test_next_observations_that_are_not_those_of_the_next_sample_come_after_all_others():
+    rows = Table.of([{"obs": torch.full((2,), float(i))} for i in range(5)]).columns["obs"]
+    index = np.array([0, 1, 3])  # after the second sample begins another fragment
+    samples = Samples(Table.of(make_batch(3)).with_columns(obs=rows.take(index), next_obs=rows.take(index + 1)))
+    data = OnPolicyData(samples, ignore_done=False, with_next=True)
+    assert data.observations[:, 0].tolist() == [0, 1, 3, 2, 4]

@@ -53,13 +53,6 @@ def test_a_learning_step_is_soft_q_learning_of_both_networks_and_of_alpha():
     assert torch.allclose(state["log_alpha"], log_alpha)
 
 
-def test_alpha_falls_where_the_policy_is_more_random_than_wanted_and_rises_where_less():
-    for target_entropy, sign in ((0.0, -1), (2.0, 1)):
-        policy = make_policy("sqn", "learn", learn__target_entropy=target_entropy)
-        output = policy.learn_mode.forward(make_batch(6))
-        assert math.copysign(1, output["alpha"] - 0.2) == sign
-
-
 def test_collecting_draws_at_the_temperature_of_the_state():
     learner = make_policy("sqn", "learn", learn__alpha=0.05)
     collector = make_policy("sqn", "collect", seed=1, learn__alpha=100.0)

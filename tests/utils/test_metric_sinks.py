@@ -293,6 +293,7 @@ def test_mlflow_gets_each_value_under_both_axes_and_the_config_as_parameters(
 
 
 @pytest.mark.filterwarnings("ignore")  # of what MLflow imports
+@pytest.mark.slow
 def test_values_reach_a_real_store_of_mlflow(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/mlflow.db"

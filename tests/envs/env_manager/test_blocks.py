@@ -155,7 +155,7 @@ def test_each_reset_begins_another_episode_and_each_step_by_others_touches_its_e
         episodes = manager.episodes.copy()
         manager.close()
         assert manager.ready_block().env_ids == []
-        with pytest.raises(AssertionError, match="closed"):
+        with pytest.raises(AssertionError):
             manager.act(actions_of([3], 0), [3])
         manager.launch()
         assert (manager.episodes > episodes).all()

@@ -37,12 +37,12 @@ OBSERVING = [
 ]
 
 
-def combinations(*, base=True, v2=True, spawn=False):
+def combinations(*, base=True, v2=True):
     """(class, config) of each manager; interpreters that start anew are slow."""
     found = [pytest.param(cls, {}, id=name) for name, cls in BASE.items() if base and (v2 or "v2" not in name)]
     for (name, cls), context, shared in itertools.product(PROCESSES.items(), CONTEXTS, (True, False)):
         if v2 or "v2" not in name:
-            is_slow = context == "spawn" and not (spawn and name == "subprocess" and shared)
+            is_slow = context == "spawn" or (context == "forkserver" and not shared)
             found.append(
                 pytest.param(
                     cls,
@@ -184,7 +184,7 @@ def test_a_failing_env_is_named_with_its_own_exception(cls, cfg):
     manager.close()
 
 
-@pytest.mark.parametrize("cls, cfg", combinations(spawn=True))
+@pytest.mark.parametrize("cls, cfg", combinations())
 def test_every_manager_offers_the_same(cls, cfg):
     manager = cls([Make(0, length=1), Make(1, length=4)], EasyDict({**cfg, "step_wait_timeout": None}))
     manager.seed(5)

@@ -119,7 +119,7 @@ def test_statistics_of_a_data_set_stay_and_do_not_clip():
     obs = stacked([np.array([102.0], np.float32)])
     normalization.gather(obs)
     assert normalization.first_scaled(obs).data.tolist() == normalization.scaled(obs).data.tolist() == [[200]]
-    with pytest.raises(ConfigError, match="lacks mean and std"):
+    with pytest.raises(ConfigError):
         Normalization({"norm_obs": {"use_norm": True, "offline_stats": {"use_offline_stats": True}}})
 
 

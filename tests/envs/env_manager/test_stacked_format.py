@@ -100,7 +100,7 @@ def test_actions_come_in_a_list_or_stacked_or_by_env(actions, expected):
 def test_another_number_of_actions_than_envs_is_refused(actions):
     manager = base({}, {})
     manager.launch()
-    with pytest.raises(ValueError, match="actions"):
+    with pytest.raises(ValueError):
         manager.step(actions)
     assert manager.actions == [[], []]
 

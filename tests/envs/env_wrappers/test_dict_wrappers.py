@@ -93,7 +93,7 @@ def test_image_and_mission_become_one_vector():
 
 
 def test_a_mission_that_is_too_long_or_has_other_characters_is_refused():
-    with pytest.raises(AssertionError, match="maxStrLen = 3"):
+    with pytest.raises(AssertionError):
         FlatObsWrapper(Grid("abcd"), maxStrLen=3).reset()
     with pytest.raises(ValueError, match="not found"):
         FlatObsWrapper(Grid("go!")).reset()

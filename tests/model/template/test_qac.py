@@ -123,7 +123,7 @@ def test_images_are_encoded_by_one_encoder_or_two(share, is_discrete):
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(AssertionError, match="action_space"):
+    with pytest.raises(AssertionError):
         ContinuousQAC(4, 2, "discrete")
     with pytest.raises(AssertionError):
         ContinuousQAC(4, 2, "regression", encoder_hidden_size_list=[8])

@@ -26,7 +26,7 @@ def test_each_action_space_has_its_output():
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(AssertionError, match="action_space"):
+    with pytest.raises(AssertionError):
         QACDIST(4, 2, "hybrid")
     with pytest.raises(AssertionError):
         QACDIST(4, 2, critic_head_type="quantile")

@@ -109,18 +109,6 @@ def test_sigma_and_bound_reach_the_actor_head():
 # --- observations ---
 
 
-def test_a_mask_is_passed_on_by_the_discrete_actor_only():
-    mask = torch.ones(3, 2)
-    x = {"observation": X, "action_mask": mask}
-    model = VAC(4, 2)
-    assert model(x, "compute_actor")["action_mask"] is mask
-    assert model(x, "compute_actor_critic")["action_mask"] is mask
-    assert list(model(x, "compute_critic")) == ["value"]
-    assert torch.equal(model(x, "compute_actor")["logit"], model(X, "compute_actor")["logit"])
-    assert list(VAC(4, 2, action_space="continuous")(x, "compute_actor")) == ["logit"]
-    assert list(model({"observation": X}, "compute_actor")) == ["logit"]
-
-
 def test_images_go_through_a_convolutional_encoder():
     model = VAC([4, 84, 84], 6, encoder_hidden_size_list=[32, 64, 64, 128], actor_head_hidden_size=128)
     assert shapes(model(torch.rand(2, 4, 84, 84), "compute_actor_critic")) == {"logit": (2, 6), "value": (2,)}
@@ -139,7 +127,7 @@ def test_images_may_go_through_the_impala_encoder(share):
     )
     assert shapes(model(torch.zeros(2, 3, 16, 16), "compute_actor_critic")) == {"logit": (2, 2), "value": (2,)}
     assert model.critic[0].output_size == (16 if share else 24)
-    with pytest.raises(RuntimeError, match="obs_shape 4 does not fit impala_cnn_encoder"):
+    with pytest.raises(RuntimeError, match="impala_cnn_encoder"):
         VAC(4, 2, impala_cnn_encoder=True)
 
 
@@ -160,7 +148,7 @@ def test_an_encoder_of_ones_own_is_shared_or_copied():
 
 
 def test_unknown_action_spaces_and_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="mixed"):
+    with pytest.raises(ValueError):
         VAC(4, 2, action_space="mixed")
     for shape in (2, {"action_type_shape": 2}):
         with pytest.raises(ValueError):

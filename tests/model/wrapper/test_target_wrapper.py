@@ -73,16 +73,6 @@ def test_momentum_moves_parameters_and_copies_buffers(source, theta):
     assert all(not parameter.is_leaf or parameter.grad is None for parameter in target.parameters())
 
 
-def test_momentum_moves_at_every_freq_th_call():
-    online, target = nets()
-    wrapper = target_of(target, momentum={"theta": 0.5, "freq": 3})
-    weight, goal, expected = target[0].weight, online[0].weight, target[0].weight.detach().clone()
-    for move in (False, False, True) * 2:
-        wrapper.update(online)
-        expected = (expected + goal) / 2 if move else expected
-        torch.testing.assert_close(weight, expected)
-
-
 @SOURCES
 @pytest.mark.parametrize("kind", [{"assign": {"freq": 2}}, {"momentum": {"theta": 0.1}}])
 def test_direct_loads_now_and_restarts_the_counter(source, kind):
@@ -139,5 +129,5 @@ def test_nets_that_do_not_fit_are_refused():
     ],
 )
 def test_wrong_settings_fail_at_construction(update_type, update_kwargs):
-    with pytest.raises(AssertionError, match="target update"):
+    with pytest.raises(AssertionError):
         model_wrap(DQN(4, 2), wrapper_name="target", update_type=update_type, update_kwargs=update_kwargs)

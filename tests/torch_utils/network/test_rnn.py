@@ -139,7 +139,7 @@ def test_states_may_be_dicts_pairs_trees_or_none_and_none_is_zeros(lstm_type):
 
 def test_the_types_are_told_by_name():
     assert [type(get_lstm(lstm_type, 3, 4)) for lstm_type in TYPES] == [LSTM, PytorchLSTM, GRU]
-    with pytest.raises(AssertionError, match="rnn"):
+    with pytest.raises(AssertionError):
         get_lstm("rnn", 3, 4)
     with pytest.raises(NotImplementedError):
         get_lstm("hpc", 3, 4, seq_len=5, batch_size=2)

@@ -36,5 +36,5 @@ def test_locations_outside_of_the_map_and_unknown_types_are_refused():
         scatter(torch.rand(1, 2, 1), (2, 3), torch.tensor([[[1, 3], [0, 0]]]))
     with pytest.raises(ValueError):
         scatter(torch.rand(1, 2, 1), (2, 3), torch.tensor([[[-1, 2], [0, 0]]]))
-    with pytest.raises(AssertionError, match="scatter_type 'mean'"):
+    with pytest.raises(AssertionError):
         ScatterConnection("mean")

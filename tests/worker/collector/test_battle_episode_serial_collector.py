@@ -96,7 +96,7 @@ def test_an_exception_of_one_policy_loses_no_finished_episode_of_either():
 
 @pytest.mark.parametrize("policies", [[Player()], [Player()] * 3, Player(), "ab"])
 def test_anything_but_two_policies_is_refused(policies):
-    with pytest.raises(AssertionError, match="exactly 2 policies"):
+    with pytest.raises(AssertionError):
         build(policies=policies)
 
 

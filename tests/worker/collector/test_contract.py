@@ -178,5 +178,5 @@ def test_a_manager_that_stacks_what_envs_return_is_refused_by_name(worker):
         [partial(ScribblingEnv, EasyDict(env_id=0, length=3, scribble=False))], BaseEnvManagerV2.default_config()
     )
     cfg = EasyDict({**worker.default_config(), **({"n_episode": 1} if "Evaluator" in worker.__name__ else {})})
-    with pytest.raises(TypeError, match="BaseEnvManagerV2 .*without '_v2'"):
+    with pytest.raises(TypeError, match="_v2"):
         worker(cfg, envs, policy_of(DQNPolicy, 1).collect_mode, FakeWriter(), "exp")

