@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -45,13 +45,13 @@ class TaskState:
     """A running task.
 
     Attributes:
-        losses: number of losses that were logged, by kind.
+        bad_files: number of bad files of samples that was logged last.
         is_silent: whether the user was told that it makes no env steps.
     """
 
     task_id: str
     start_time: float = field(default_factory=monotonic)
-    losses: Counter[str] = field(default_factory=Counter)
+    bad_files: int = 0
     is_silent: bool = False
 
 

@@ -5,7 +5,6 @@ import threading
 import pytest
 from easydict import EasyDict
 
-from ding.interaction import TaskFail
 from ding.worker import Coordinator, create_comm_collector
 from ding.worker.coordinator.worker_table import ReconnectSupervisor
 from ding.worker.learner.comm import NaiveLearner
@@ -81,29 +80,6 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     assert learner.tasks[0]["task_id"] == "l" and len(learner.tasks) == 1
     second.reply(collected([], [info(True)]))
     first.reply(collected())
-
-
-FULL = {"message": "No space left on device", "exception": "StorageError", "traceback": ""}
-
-
-def test_a_collector_that_cannot_write_its_samples_loses_its_task_and_the_run_goes_on(make, workers):
-    collector = workers(batched_collector())
-    coordinator = make([], [collector], Keeper())
-
-    def answer(reply):
-        while collector.messages.get(timeout=PATIENCE_S)["name"] != "collector_data_task":
-            pass
-        collector.reply(reply)
-
-    start(coordinator, [], [collector_task(f"c{number}", is_eval=True) for number in range(11)])
-    for number in range(10):
-        if number == 5:
-            answer(collected(rows("a", 1)))  # the disk has room again, for a moment
-        answer(TaskFail(result=FULL))
-        coordinator._commander.expect("notify_fail_collector_task", f"c{number}")
-    assert coordinator.failure is None and "No space left on device" in coordinator.status().errors[-1].text
-    answer(TaskFail(result=FULL))  # the sixth in a row
-    assert coordinator.wait(PATIENCE_S) and "No space left on device" in str(coordinator.failure)
 
 
 # Workers whose tasks make no progress.

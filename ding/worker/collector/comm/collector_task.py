@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -15,7 +14,7 @@ from ding.utils.data.samples import Items, concatenate_items, rows_of, table_of
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.transport.chunk import DATA_ID, chunks_of, encode_chunk
 from ding.worker.transport.comm_worker import WorkerQueue, WorkerTask, task_fail
-from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
+from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore
 
 Row = dict[str, Any]
 
@@ -194,7 +193,7 @@ class CollectorTask(WorkerTask):
             return None
         self._known[path] = version.token
         if self._is_evaluation:
-            write_patiently(partial(self._policies.write, EVALUATED, version.state), self.queue.wait_closed)
+            self._policies.write(EVALUATED, version.state)
         return version.state
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:
@@ -202,13 +201,13 @@ class CollectorTask(WorkerTask):
 
         Raises:
             ValueError: `path` is outside the folder of the samples.
-            StorageError: the data cannot be written; see `write_patiently`.
+            OSError: the data cannot be written.
         """
         if self.queue.is_closed:
             return
         data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
         self.queue.add_chunk(os.path.basename(path))
-        write_patiently(partial(self._samples.write, path, data), self.queue.wait_closed)
+        self._samples.write(path, data)
         if self.queue.is_closed:  # meanwhile
             self._samples.delete(path)
 
@@ -240,13 +239,13 @@ class CollectorTask(WorkerTask):
     def take(self, timeout_s: float) -> tuple[Items, list[Row]]:
         """Return metadata of samples, which can be read, and infos; see `CollectorQueue.take`."""
         samples, infos = self.queue.take(timeout_s)
-        write_patiently(self._samples.flush, self.queue.wait_closed)
+        self._samples.flush()
         return samples, infos
 
     def take_one(self, timeout_s: float) -> Row:
         """Return the metadata of a sample, which can be read, or an info; see `CollectorQueue.take_one`."""
         entry = self.queue.take_one(timeout_s)
-        write_patiently(self._samples.flush, self.queue.wait_closed)
+        self._samples.flush()
         return entry
 
     def close(self) -> None:

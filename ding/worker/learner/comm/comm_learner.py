@@ -241,7 +241,6 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         # Of its task, so that a learner that outlives its task cannot affect the next one.
         for name in ("get_data", "send_policy", "send_learn_info"):
             setattr(learner, name, getattr(self if self._overrides(CommLearner, name) else task, name))
-        learner.on_unsaved = task.pass_over_checkpoint
         learner.on_averages = task.add_averages
 
     def deal_with_get_data(self) -> dict[str, Any]:

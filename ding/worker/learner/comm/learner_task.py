@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
@@ -21,7 +19,7 @@ from ding.worker.learner.comm.chunk_source import ChunkSource, Rows
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.comm_worker import WorkerQueue, WorkerTask, task_fail
-from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
+from ding.worker.transport.stores import PolicyStore
 
 Info = dict[str, Any]
 
@@ -274,12 +272,11 @@ class LearnerTask(WorkerTask):
         super().__init__(task_info)
         self.source, self.queue = source, queue
         self._policies, self._policy_names = policies, policy_names
-        self._unwritten = set(policy_names)  # weights of which this task has written no version yet
         self._is_closed = False
         self._averages: list[dict[str, Any]] = []  # the averages since the last info
         self._max_bad_batches = max_bad_batches
         self._unreadable_in_a_row = 0
-        self._counts = {"dropped_batches": 0, "unwritten_weights": 0, "unwritten_checkpoints": 0}
+        self._dropped_batches = 0
 
     def get_data(self, batch_size: int) -> list[Any]:
         """Return the samples of the next batch, an empty list after `stop`. Batches that cannot be read are skipped.
@@ -307,48 +304,26 @@ class LearnerTask(WorkerTask):
                 raise kind(f"{reason}; last error: {error}") from error
             if batch is not None:
                 return batch
-            self._counts["dropped_batches"] += 1
+            self._dropped_batches += 1
             self.queue.drop()
         return []
 
-    def send_policy(self, state_dict: dict[str, Any]) -> bool:
+    def send_policy(self, state_dict: dict[str, Any]) -> None:
         """Write the weights `{'model': ..., 'iter': ...}` for the collectors; do nothing after `close`.
-
-        Returns:
-            False if writing has failed for some seconds, for instance on a full disk; such failures are counted.
 
         Raises:
             ValueError: the task names a file outside the folder of the weights.
-            StorageError: the first weights of the task could not be written.
+            OSError: the weights cannot be written.
         """
-        state, is_written = plain_state(state_dict, "weights"), True
+        state = plain_state(state_dict, "weights")
         for name in self._policy_names:
-            if self._is_closed:
-                break
-            try:
-                write_patiently(partial(self._policies.write, name, state), self.queue.wait_closed)
-                self._unwritten.discard(name)
-            except StorageError:
-                if name in self._unwritten:  # collectors wait for them
-                    raise
-                self._counts["unwritten_weights"] += 1
-                is_written = False
-        return is_written
-
-    def pass_over_checkpoint(self, error: OSError) -> None:
-        """Note that a checkpoint could not be written, and count it.
-
-        Raises:
-            OSError: the error is not a temporary one, such as a full disk.
-        """
-        if not may_pass(error):
-            raise error
-        self._counts["unwritten_checkpoints"] += 1
+            if not self._is_closed:
+                self._policies.write(name, state)
 
     @property
     def losses(self) -> dict[str, int]:
-        """The counts of samples, batches, weights and checkpoints that were lost so far, without zeros."""
-        counts = {"bad_files": len(self.source.bad_files), **self._counts}
+        """The numbers of bad files and dropped batches so far, without zeros."""
+        counts = {"bad_files": len(self.source.bad_files), "dropped_batches": self._dropped_batches}
         return {key: count for key, count in counts.items() if count}
 
     def add_averages(self, train_iter: int, averages: Mapping[str, Any]) -> None:
@@ -440,8 +415,6 @@ class TaskBatches(LoadedBatches):
 # Entries of a policy's state that collectors need besides the model: PPO computes advantages with the scale of the
 # values, SQN acts with its temperature.
 _FOR_COLLECTORS = ("value_norm", "log_alpha")
-# Delay until the next attempt to write weights, after one has failed.
-_RETRY_S = 5.0
 
 
 class SendPolicyHook(LearnerHook):
@@ -449,8 +422,7 @@ class SendPolicyHook(LearnerHook):
 
     Before and after a run it always sends them. After an iteration it sends them if `send_policy_freq` divides the
     iteration's number, and `send_policy_interval_s` seconds or `max_policy_lag` iterations have passed since the last
-    time; otherwise they are delayed until the first later iteration, or until `flush`. Weights that could not be
-    written (`send_policy` returns False) are delayed likewise.
+    time; otherwise they are delayed until the first later iteration, or until `flush`.
 
     Args:
         ext_args: may have `send_policy_freq` (1), `send_policy_interval_s` (0.0) and `max_policy_lag` (32).
@@ -500,11 +472,7 @@ class SendPolicyHook(LearnerHook):
         if NORMALIZATION in engine.ckpt_extra:
             weights[NORMALIZATION] = engine.ckpt_extra[NORMALIZATION]
         refuse_nan(weights, f"at train_iter {engine.last_iter.val}")
-        is_written = engine.send_policy({**weights, "iter": engine.last_iter.val})
-        if is_written is False:  # a user's `send_policy` may return None
-            self._open_s, self._open_iter = monotonic() + max(self._interval_s, _RETRY_S), sys.maxsize
-            engine.logger.error("the weights of iteration %s could not be written", engine.last_iter.val)
-            return
+        engine.send_policy({**weights, "iter": engine.last_iter.val})
         self._is_due, self._open_s = False, monotonic() + self._interval_s
         self._open_iter = engine.last_iter.val + self._max_lag
         engine.debug(f"{engine.instance_name} sent the weights of iteration {engine.last_iter.val}")

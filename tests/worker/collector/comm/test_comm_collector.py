@@ -1,6 +1,5 @@
 """Collector tasks from their start to their end, over both kinds of transport."""
 
-import errno
 import threading
 
 import numpy as np
@@ -191,21 +190,6 @@ def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
     assert driver.close()["step_count"] == 2
     driver.start(lengths=(1,))
     assert len(driver.all()[0]) == 1
-
-
-def test_a_disk_that_is_full_for_a_moment_is_waited_for(site, monkeypatch):
-    site.write_weights()
-    _, driver = site.pair()
-    write, errors = type(site.samples).write, [errno.ENOSPC, errno.ESTALE]
-
-    def fail_at_first(store, name, data):
-        if errors:
-            raise OSError(errors.pop(0), "told to fail", name)
-        write(store, name, data)
-
-    monkeypatch.setattr(type(site.samples), "write", fail_at_first)
-    driver.start(lengths=(1,))
-    assert len(driver.all()[0]) == 1 and errors == []
 
 
 def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
