@@ -271,7 +271,7 @@ class CommCoordinator:
             WorkerLost, TaskFailed: see `connect`.
         """
         self._connect(kind, name, host, port, timeout_s)
-        if kind == COLLECTOR:
+        if kind == COLLECTOR and self.operator is not None:
             self._callback_fn.deal_with_increase_collector()
         else:
             self._callback_fn.deal_with_worker_free(kind, name)
@@ -301,7 +301,7 @@ class CommCoordinator:
         """Mark a worker as lost, and `end` its client; return False if it is lost already. See `WorkerTable.leave`."""
         if not self.workers.leave(worker, only_if_free):
             return False
-        if worker.kind == COLLECTOR:
+        if worker.kind == COLLECTOR and self.operator is not None:
             self._callback_fn.deal_with_decrease_collector()
         end()
         return True

@@ -227,7 +227,6 @@ class Coordinator(Configurable):
         try:
             self._run_state.begin()
             self._comm_coordinator.start()
-            self._scheduler.count_spare_collectors()
             self._run_state.take_up()
             self._share_normalization()
             self._scheduler.start()
@@ -456,13 +455,15 @@ class Coordinator(Configurable):
         self._scheduler.notify()
 
     def deal_with_increase_collector(self) -> None:
-        """Handle that a collector has joined, as a replacement or in addition."""
-        self._scheduler.change_collectors(1)
+        """Handle that an operator has brought a collector."""
+        with self._scheduler.lock:
+            self._commander.increase_collector_task_space()
         self._scheduler.notify()
 
     def deal_with_decrease_collector(self) -> None:
-        """Handle that a collector has left; inform the commander if fewer are left than may run tasks."""
-        self._scheduler.change_collectors(-1)
+        """Handle that a collector of an operator has left, or was lost."""
+        with self._scheduler.lock:
+            self._commander.decrease_collector_task_space()
 
     def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None:
         """Handle the loss of a worker, and of its task if it had one; the run continues if the worker may return."""

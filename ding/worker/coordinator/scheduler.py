@@ -89,8 +89,6 @@ class TaskScheduler:
         self._buffers, self._monitor, self._comm, self._owner = buffers, monitor, comm, owner
         self._timeouts_s = timeouts_s
         self._again: deque[Task] = deque()
-        self._spare_collectors = 0  # collectors beyond the commander's task space at the start
-        self._collectors_since = 0  # change in the number of collectors since the start
         self._waiting: dict[str, list[tuple[Task, float]]] = {LEARNER: [], COLLECTOR: []}  # tasks, and since when
         self._changed = threading.Condition()
         self._is_notified = self._is_ending = False
@@ -274,25 +272,3 @@ class TaskScheduler:
         self._buffers.forget_task(task_id)
         if buffer_id is not None:
             self._buffers.close_buffer(buffer_id)
-
-    # How many collecting tasks may run at a time.
-
-    def count_spare_collectors(self) -> None:
-        """Note how many of the collectors present at the start exceed the commander's task space."""
-        places = self.commander.collector_task_places
-        if places is not None:
-            self._spare_collectors = max(0, self._comm.workers.count(COLLECTOR) - places)
-
-    def change_collectors(self, change: int) -> None:
-        """Count one collector more (1) or less (-1), and change the commander's task space accordingly."""
-        with self.lock:
-            before = self._places_since()
-            self._collectors_since += change
-            if self._places_since() > before:
-                self.commander.increase_collector_task_space()
-            elif self._places_since() < before:
-                self.commander.decrease_collector_task_space()
-
-    def _places_since(self) -> int:
-        """Return the change in task space since the start; spare collectors do not change it."""
-        return max(0, self._collectors_since) + min(0, self._collectors_since + self._spare_collectors)

@@ -182,27 +182,6 @@ def test_a_collector_that_hangs_takes_another_task_where_nobody_can_restart_it()
         worker.close()
 
 
-@pytest.mark.parametrize(
-    ("collectors", "changes", "places"),
-    [
-        (2, [-1, -1, 1, 1, 1], [1, 0, 1, 1, 2]),  # one place, one spare collector
-        (3, [-1, -1, -1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 2]),
-        (1, [-1, 1, 1, -1], [0, 1, 2, 1]),
-        (0, [1, 1, -1, -1], [2, 3, 2, 1]),  # a place without a collector stays one
-    ],
-)
-def test_places_for_tasks_come_and_go_with_collectors_but_for_those_who_were_spare(
-    collectors, changes, places, make, workers
-):
-    coordinator = make([], [workers(batched_collector()) for _ in range(collectors)])
-    coordinator.start()
-    told = []
-    for change in changes:
-        (coordinator.deal_with_increase_collector if change > 0 else coordinator.deal_with_decrease_collector)()
-        told.append(coordinator._commander.collector_task_places)
-    assert told == places
-
-
 def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
     store, keeper = FolderSampleStore("lost"), Keeper()
     arrived, let_go = threading.Event(), threading.Event()
