@@ -281,10 +281,6 @@ class Coordinator(Configurable):
         """Resume the run of a `state_dict`, see `ParallelRunState.load_state_dict`."""
         self._run_state.load_state_dict(state_dict)
 
-    def resume(self, path: str | None = None) -> None:
-        """Resume the run whose state is in a folder, see `ParallelRunState.resume`."""
-        self._run_state.resume(path)
-
     # Events of collectors.
 
     def may_ask_collector(self, task_id: str, buffer_id: str) -> bool:
