@@ -177,7 +177,8 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         own = self._slot.task
-        if own is not None and task.get("drain"):  # learners that train together must end after the same batch
+        # Learners that train together must end after the same batch; those of a group agree on it.
+        if own is not None and own.group is None and task.get("drain"):
             own.queue.wait_trained(self._cfg.close_timeout_s / 2)
         return self.deal_with_learner_close()
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import io
 import os
 import socket
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import torch
 import torch.distributed as dist
 
-from ding.interaction.exception import TaskFail
-from ding.utils.data.samples import part_of
+from ding.interaction.exception import TaskFail, failure_of
 from ding.utils.file_helper import load_file
 from ding.utils.pytorch_ddp_dist_helper import (
-    BrokenCollective,
     comm_device,
     copy_from_rank,
     has_group,
@@ -28,28 +25,23 @@ from ding.utils.pytorch_ddp_dist_helper import (
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.comm_learner import CommLearner
+from ding.worker.learner.comm.learner_group import GroupTask, LearnerHandle
 from ding.worker.learner.comm.learner_task import LearnerQueue
 from ding.worker.learner.comm.resume import load_first_checkpoint
-from ding.worker.transport.chunk import pack_batches, unpack_batches
-from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.transport import (
     LEARNER_CLOSE,
     LEARNER_GET_DATA,
     LEARNER_LEARN,
     LEARNER_START,
+    Serve,
+    Task,
     TaskFailed,
-    WorkerLost,
+    WorkerClient,
+    result_of,
 )
-
-if TYPE_CHECKING:
-    from ding.worker.adapter.learner_aggregator import LearnerHandle
 
 # Key of a task with the address, as host and port, of the store at which the ranks meet.
 _MEETING = "meeting"
-# After an error of rank 0, how long to wait for the other ranks, one of which may have caused it.
-_GRACE_S = 20.0
-# The exception named in the result of a learner whose task has ended.
-_CLOSED = "LearnerClosed"
 
 
 @COMM_LEARNER_REGISTRY.register("ray")
@@ -70,15 +62,10 @@ class RayLearner(CommLearner):
     transport = "ray"
     _store: Any = None
     _peers: Sequence[LearnerHandle] = ()
-    _done: list[int]
-    _priorities: list[dict[str, Any]]
+    _led: GroupTask | None = None  # the task of all ranks, on rank 0
 
     def _place(self) -> tuple[int, int]:
         return int(self._cfg.get("rank", 0)), int(self._cfg.gpu_num)
-
-    @property
-    def _is_leading(self) -> bool:
-        return self._rank == 0 and self._world_size > 1
 
     @property
     def _host(self) -> str:
@@ -98,81 +85,32 @@ class RayLearner(CommLearner):
         return RankGroup(store, self._rank, self._world_size, self._host, timeout_s)
 
     def serve(self, task: dict[str, Any]) -> Any:
-        if self._is_leading and task.get("name") in (LEARNER_START, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_CLOSE):
-            return self._lead(task)
-        return super().serve(task)
-
-    def _lead(self, task: dict[str, Any]) -> Any:
-        """Run a task on all ranks at the same time, and return the result of rank 0 for all of them.
+        """Run a task of the coordinator; rank 0 runs it on all ranks, which are restarted together if one is lost.
 
         Raises:
-            TaskFail: a rank has failed; the result has its traceback.
-            WorkerLost: a rank is lost, or ranks have lost their connection; all ranks must be restarted.
+            TaskFail: a rank has failed, or is lost; the result has its traceback.
         """
-        name = task["name"]
-        if name == LEARNER_START:
-            task = self._prepared(task)
-        own_task, *others = self._parts(task) if name == LEARNER_LEARN else [task] * self._world_size
-        futures = [
-            handle.run(part, self._cfg.rank_timeout_s) for handle, part in zip(self._peers, others, strict=False)
-        ]
-        own_error: Exception | None = None
-        try:
-            result = super().serve(own_task)
-        except Exception as e:  # raised below, unless another rank has caused it
-            own_error = e
-        limit_s = _GRACE_S if own_error is not None else self._cfg.rank_timeout_s
-        concurrent.futures.wait(futures, limit_s)
-        errors = dict(enumerate([own_error, *(_error_of(future, limit_s) for future in futures)]))
-        found = _cause({rank: error for rank, error in errors.items() if error is not None})
-        if name == LEARNER_CLOSE and own_error is None:
-            return result
-        if found is None and name == LEARNER_START:
-            return result
-        if found is None:
-            return self._joined(result, [{} if future.exception() else future.result() for future in futures])
-        if name == LEARNER_START:
-            self._end_all()
-        raise found
-
-    def _parts(self, task: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the task of each rank, with its part of every batch."""
-        batches, tasks = unpack_batches(task), []
-        for rank in range(self._world_size):
-            sizes = [len(batch) // self._world_size for batch in batches]
-            parts = [part_of(batch, rank * size, (rank + 1) * size) for batch, size in zip(batches, sizes, strict=True)]
-            tasks.append({**task, **pack_batches(parts)})
-        return tasks
-
-    def _joined(self, result: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the result of all ranks: a batch is done when all have read it; priorities are those of all."""
-        if "batch_size" in result:
-            result["batch_size"] *= self._world_size
-            result["batch_num"] = min(own["batch_num"] for own in (result, *others) if "batch_num" in own)
-        counts = [own.get("batches_done", 0) for own in (result, *others)]
-        self._done = [done + count for done, count in zip(self._done, counts, strict=True)]
-        result["batches_done"] = min(self._done)
-        self._done = [done - result["batches_done"] for done in self._done]
-        self._priorities += [info["priority_info"] for other in others for info in other.get("infos", ())]
-        if result.get("infos"):
-            last = result["infos"][-1]
-            given = [info for info in (last.get("priority_info"), *self._priorities) if info]
-            last["priority_info"] = {key: [item for info in given for item in info[key]] for key in (given or [{}])[0]}
-            self._priorities = []
-        return result
-
-    def _prepared(self, task: dict[str, Any]) -> dict[str, Any]:
-        self._connect_peers()
-        self._store = open_store(self._host, self._world_size, self._cfg.rank_timeout_s)
-        self._done = [0] * self._world_size  # batches that each rank has read, and others have not
-        self._priorities = []  # of other ranks, to report with the next info
-        info = {**task["task_info"], _MEETING: [self._host, self._store.port]}
-        return {**task, "task_info": info}
+        name = task.get("name")
+        if name == LEARNER_START and self._rank == 0 and self._world_size > 1:
+            self._connect_peers()
+            self._store = open_store(self._host, self._world_size, self._cfg.rank_timeout_s)
+            info = {**task["task_info"], _MEETING: [self._host, self._store.port]}
+            handles = [LearnerHandle("rank 0", _OwnRank("rank 0", super().serve)), *self._peers]
+            self._led = GroupTask(handles, {**task, "task_info": info}, self._cfg.rank_timeout_s)
+            return {"message": "learner task has started"}
+        led = self._led
+        if led is not None and name == LEARNER_GET_DATA:
+            return led.demand(task)
+        if led is not None and name == LEARNER_LEARN:
+            return led.learn(task)
+        if led is not None and name == LEARNER_CLOSE:
+            self._led = None
+            return led.close()
+        return super().serve(task)
 
     def _connect_peers(self) -> None:
         if self._peers:
             return
-        from ding.worker.adapter.learner_aggregator import LearnerHandle
         from ding.worker.transport.ray.ray_transport import RayWorkerClient
 
         handles = []
@@ -182,20 +120,13 @@ class RayLearner(CommLearner):
             handles.append(LearnerHandle(name, client))
         self._peers = handles
 
-    def _end_all(self) -> None:
-        """End a task that has begun on some of the ranks only."""
-        close = {"name": LEARNER_CLOSE}
-        futures = [handle.run(close, self._cfg.close_timeout_s) for handle in self._peers]
-        super().serve(close)
-        concurrent.futures.wait(futures, self._cfg.close_timeout_s)
-
     def deal_with_lost_coordinator(self) -> None:
         self._disconnect_peers()
         super().deal_with_lost_coordinator()
 
     def _disconnect_peers(self) -> None:
         """Disconnect from the other ranks, which end their task."""
-        peers, self._peers = self._peers, ()
+        peers, self._peers, self._led = self._peers, (), None
         for handle in peers:
             handle.close()
 
@@ -208,32 +139,23 @@ class RayLearner(CommLearner):
             self._store = None
 
 
-def _error_of(future: concurrent.futures.Future[Any], limit_s: float) -> BaseException | None:
-    if not future.done():
-        return WorkerLost(f"it has not answered within {limit_s:g} s")
-    return future.exception()
+class _OwnRank(WorkerClient):
+    """The client of rank 0 in its own process; `serve` runs a task."""
 
+    def __init__(self, name: str, serve: Serve) -> None:
+        super().__init__(name, set())
+        self._serve = serve
 
-def _cause(errors: Mapping[int, BaseException]) -> Exception | None:
-    """Return the error to report, given the errors of the ranks; None if no error counts.
+    def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
+        try:
+            return result_of(self._serve(dict(task)))
+        except TaskFail as e:
+            raise TaskFailed(self.name, task["name"], e.result) from e
+        except Exception as e:
+            raise TaskFailed(self.name, task["name"], failure_of(e)) from e
 
-    It is no error if a rank fails a request because its task has ended.
-    """
-    failures = {rank: dict(e.result) for rank, e in errors.items() if isinstance(e, (TaskFail, TaskFailed))}
-    failures = {rank: result for rank, result in failures.items() if rank == 0 or result.get("exception") != _CLOSED}
-    others = {rank: error for rank, error in errors.items() if not isinstance(error, (TaskFail, TaskFailed))}
-    lost = [f"rank {rank}: {error}" for rank, error in others.items() if isinstance(error, WorkerLost)]
-    if lost:
-        return WorkerLost(f"the learner has lost {'; '.join(lost)}")
-    for error in others.values():
-        assert isinstance(error, Exception)
-        return error
-    for rank, result in sorted(failures.items()):
-        if result.get("exception") != BrokenCollective.__name__:
-            return task_fail({**result, "message": f"rank {rank}: {result.get('message')}"})
-    for rank, result in failures.items():
-        return WorkerLost(f"rank {rank} of the learner has lost the others: {result.get('message')}")
-    return None
+    def drop(self, reason: str) -> None:
+        """Do nothing: rank 0 ends with this process."""
 
 
 # How long a rank waits for its own batch before it tells the other ranks that it has none.
