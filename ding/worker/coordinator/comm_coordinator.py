@@ -235,9 +235,8 @@ class CommCoordinator:
         self.operator: OperatorWorkers | None = None
         if cfg.get("operator_server"):
             joining = partial(self.join, timeout_s=self._max_retry_second)
-            self.operator = OperatorWorkers(
-                cfg["operator_server"], joining, self.leave, logger, callback_fn.deal_with_error
-            )
+            leaving = partial(self.drop, reason="the operator no longer lists it")
+            self.operator = OperatorWorkers(cfg["operator_server"], joining, leaving, logger)
 
     def start(self) -> None:
         """Connect all workers of the config at the same time; with an operator, wait for further ones.
@@ -285,14 +284,8 @@ class CommCoordinator:
         _, host, port = self._cfg[kind][name]
         self.join(kind, name, host, port, timeout_s)
 
-    def leave(self, kind: str, name: str) -> None:
-        """Disconnect a worker, if it is connected; its running task is lost."""
-        worker = self.workers.find(name)
-        if worker is not None:
-            self._release(worker, worker.client.close)
-
     def drop(self, kind: str, name: str, reason: str) -> None:
-        """Remove a worker that has died; like `leave`, but without a message to it."""
+        """Remove a worker that has died, without a message to it; its running task is lost."""
         worker = self.workers.find(name)
         if worker is not None:
             self._release(worker, partial(worker.client.drop, reason))
