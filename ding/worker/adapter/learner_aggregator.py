@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -185,6 +185,7 @@ class LearnerAggregator:
         }
     )
 
+    on_presence: Callable[[bool], Any] | None = None  # see `CommWorker`
     _is_closed = True  # until the constructor has finished
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
@@ -260,6 +261,8 @@ class LearnerAggregator:
         Raises:
             TaskFail: the task failed; its result has the learners' errors, if any.
         """
+        if self.on_presence is not None:
+            self.on_presence(True)
         handlers: dict[str, Handler] = {
             RESOURCE: lambda task: self.deal_with_get_resource(),
             LEARNER_START: self.deal_with_learner_start,
@@ -307,6 +310,8 @@ class LearnerAggregator:
 
     def deal_with_lost_coordinator(self) -> None:
         """End the task of a lost coordinator in a thread; another coordinator may connect."""
+        if self.on_presence is not None:
+            self.on_presence(False)
         self._slot.abandon()
 
     merge_info = staticmethod(merge_info)

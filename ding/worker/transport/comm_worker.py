@@ -274,6 +274,7 @@ class CommWorker(Generic[T]):
         kind: the kind of worker, for messages.
         transport: the name of the transport; by default it is the type in the section.
         settings: the keys of the section.
+        on_presence: if set, called with True for each task of a coordinator, and with False when it is lost.
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -282,6 +283,7 @@ class CommWorker(Generic[T]):
     kind: str
     transport: str | None = None
     settings: Settings
+    on_presence: Callable[[bool], Any] | None = None
 
     def __init__(self, cfg: EasyDict) -> None:
         cfg = EasyDict({**self.settings.config(), **cfg})
@@ -310,6 +312,8 @@ class CommWorker(Generic[T]):
         Raises:
             TaskFail: the task has failed; if the worker has raised an error, the result has its traceback.
         """
+        if self.on_presence is not None:
+            self.on_presence(True)
         return dispatch(task, {RESOURCE: lambda task: self.deal_with_resource(), **self._handlers()})
 
     def deal_with_resource(self) -> dict[str, Any]:
@@ -344,6 +348,8 @@ class CommWorker(Generic[T]):
 
     def deal_with_lost_coordinator(self) -> None:
         """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
+        if self.on_presence is not None:
+            self.on_presence(False)
         self._slot.abandon()
 
     def start(self) -> None:
