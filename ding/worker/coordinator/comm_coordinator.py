@@ -316,10 +316,6 @@ class CommCoordinator:
         worker = self.workers.take(kind, task)
         if worker is None:
             return False
-        if kind == COLLECTOR:  # counted by name: a worker that returns continues the numbers, which give its seeds
-            is_eval = bool(task["collector_cfg"]["eval_flag"])
-            task = {**task, "task_number": worker.given[is_eval]}
-            worker.given[is_eval] += 1
         run = TaskRun(
             worker,
             task,

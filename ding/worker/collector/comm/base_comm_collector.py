@@ -73,10 +73,8 @@ class BaseCommCollector(ABC):
         cfg = EasyDict(task_info["collector_cfg"])
         if self._cfg.get("seed") is not None:
             is_eval = bool(cfg.get("eval_flag", False))
-            # The coordinator counts also the tasks of this kind that it gave to lost processes of this name.
-            number = max(int(task_info.get("task_number", 0)), self._task_counts[is_eval])
-            self._task_counts[is_eval] = number + 1
-            cfg.seed = derive_seed(int(self._cfg.seed), int(is_eval), number)
+            cfg.seed = derive_seed(int(self._cfg.seed), int(is_eval), self._task_counts[is_eval])
+            self._task_counts[is_eval] += 1
         name = task_info.get("collector_id", self._collector_uid)
         # A worker that an operator has added is named by its address.
         cfg.log_name = check_plain_name(name.replace(":", "_") if isinstance(name, str) else name)

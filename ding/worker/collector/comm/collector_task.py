@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from time import monotonic
@@ -12,7 +11,7 @@ from ding.interaction.exception import failure_for
 from ding.utils.data.nested import plain
 from ding.utils.data.samples import Items, concatenate_items, rows_of, table_of
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
-from ding.worker.transport.chunk import DATA_ID, chunks_of, encode_chunk
+from ding.worker.transport.chunk import DATA_ID, encode_chunk
 from ding.worker.transport.comm_worker import WorkerQueue, WorkerTask, task_fail
 from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore
 
@@ -50,7 +49,6 @@ class CollectorQueue(WorkerQueue):
         self._due_s = float("-inf")  # when samples may be taken again
         self._samples: deque[Items] = deque()
         self._infos: deque[Row] = deque()
-        self._untaken: set[str] = set()  # names of chunks of which no sample was taken
         self._count = 0  # number of samples and infos
         self._is_urgent = self._is_last = False
 
@@ -100,7 +98,6 @@ class CollectorQueue(WorkerQueue):
                 self._wait(lambda: self._is_last or self._count >= half, self._due_s - monotonic())
                 self._due_s = monotonic() + self._interval_s
             samples, infos = concatenate_items(list(self._samples)), list(self._infos)
-            self._untaken.difference_update(chunks_of(samples))
             self._is_urgent = False
             self._drop_all()
         return samples, infos
@@ -117,7 +114,6 @@ class CollectorQueue(WorkerQueue):
                 raise task_fail(failure_for(f"the collector has reported nothing for {timeout_s:g} s", "TimeoutError"))
             if self._samples:
                 entry, *others = rows_of(self._samples.popleft())
-                self._untaken.discard(entry[DATA_ID])
                 if others:
                     self._samples.appendleft(others)
             else:
@@ -129,18 +125,11 @@ class CollectorQueue(WorkerQueue):
     def _has_reports(self) -> bool:
         return self._count > 0
 
-    def add_chunk(self, name: str) -> None:
-        """Note that a chunk of samples is being written, of which the coordinator is to be told."""
-        with self._changed:
-            self._untaken.add(name)
-
-    def close(self) -> set[str]:
-        """End all waits, drop what is in the queue, and return the chunks of which no sample was taken."""
+    def close(self) -> None:
+        """End all waits, and drop what is in the queue."""
         with self._changed:
             self._is_closed = True
             self._drop_all()
-            untaken, self._untaken = self._untaken, set()
-            return untaken
 
     def _drop_all(self) -> None:
         self._samples.clear()
@@ -206,10 +195,7 @@ class CollectorTask(WorkerTask):
         if self.queue.is_closed:
             return
         data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
-        self.queue.add_chunk(os.path.basename(path))
         self._samples.write(path, data)
-        if self.queue.is_closed:  # meanwhile
-            self._samples.delete(path)
 
     def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
         """Queue the metadata of the samples of a chunk, or an info, for the coordinator; wait while the queue is full.
@@ -249,7 +235,5 @@ class CollectorTask(WorkerTask):
         return entry
 
     def close(self) -> None:
-        """End all waits, and delete the samples whose metadata the coordinator has not received."""
-        untaken = self.queue.close()
-        if untaken:
-            self._samples.delete(*untaken)
+        """End all waits; the coordinator deletes samples of which it was not told, when it ends."""
+        self.queue.close()

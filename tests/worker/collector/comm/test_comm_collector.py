@@ -334,18 +334,6 @@ def test_the_seed_of_the_worker_replaces_that_of_the_task_and_without_one_the_ta
     assert 5 not in seeds and seeds[0] != seeds[1] and max(seeds) < 2**31
 
 
-def test_a_worker_that_is_started_again_goes_on_with_the_seeds_where_the_coordinator_says_that_it_was():
-    def seeds(comm, *numbers):
-        tasks = [{"collector_cfg": collector_cfg(), **({} if n is None else {"task_number": n})} for n in numbers]
-        return [comm._create_collector(task)._cfg.seed for task in tasks]
-
-    one_life = seeds(Own(EasyDict(seed=0)), 0, 1, 2, 3)
-    assert len(set(one_life)) == 4
-    assert seeds(Own(EasyDict(seed=0)), 2, 3) == one_life[2:]
-    # Another coordinator, which counts from the beginning, does not have it play the same again.
-    assert seeds(Own(EasyDict(seed=0)), 0, 1, 0, None) == one_life
-
-
 def test_the_tasks_of_a_worker_share_a_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     comm = Own(EasyDict())
