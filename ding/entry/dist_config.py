@@ -29,9 +29,7 @@ from ding.entry.parallel_run import ParallelRun
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, check_config, instance_of, number
 from ding.utils.default_helper import derive_seed
 from ding.utils.state_folder import hold_run
-from ding.worker.collector.comm.base_comm_collector import comm_collector_class
-from ding.worker.learner.comm.base_comm_learner import comm_learner_class
-from ding.worker.transport.transport import Launch, get_transport, transport_of
+from ding.worker.transport.transport import Launch, comm_class, get_transport, transport_of
 
 _DIST_SETTINGS = Settings(
     {
@@ -164,9 +162,6 @@ def read_dist_config(filename: str) -> EasyDict:
     return cfg
 
 
-_CLASS_OF = {"learner": comm_learner_class, "collector": comm_collector_class}
-
-
 # The longest single wait, because a signal just before a wait does not end it.
 _TICK_S = 0.5
 
@@ -283,7 +278,7 @@ def worker_class(kind: str, section: Mapping[str, Any]) -> type:
         ConfigError: workers of that type cannot be reached from other processes.
         KeyError: the type is unknown.
     """
-    cls: Any = _CLASS_OF[kind](section)
+    cls: Any = comm_class(kind, section)
     launch = get_transport(transport_of(kind, section)).launch
     if launch is not Launch.PROCESS:
         raise ConfigError(

@@ -19,13 +19,9 @@ from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.transport import (
     DEFAULT_TRANSPORT,
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    RESOURCE,
     Connector,
     Handler,
+    TaskName,
     connect,
     connect_all,
     get_transport,
@@ -120,11 +116,11 @@ class LearnerAggregatorSlave(WorkerSlave):
         call = self._callback_fn
         resource = call.get("deal_with_get_resource")
         named = {
-            RESOURCE: resource and (lambda task: resource()),
-            LEARNER_START: call.get("deal_with_learner_start"),
-            LEARNER_GET_DATA: call.get("deal_with_get_data"),
-            LEARNER_LEARN: call.get("deal_with_learn"),
-            LEARNER_CLOSE: call.get("deal_with_learner_close"),
+            TaskName.RESOURCE: resource and (lambda task: resource()),
+            TaskName.LEARNER_START: call.get("deal_with_learner_start"),
+            TaskName.LEARNER_GET_DATA: call.get("deal_with_get_data"),
+            TaskName.LEARNER_LEARN: call.get("deal_with_learn"),
+            TaskName.LEARNER_CLOSE: call.get("deal_with_learner_close"),
         }
         return {name: handler for name, handler in named.items() if handler is not None}
 
@@ -264,11 +260,11 @@ class LearnerAggregator:
         if self.on_presence is not None:
             self.on_presence(True)
         handlers: dict[str, Handler] = {
-            RESOURCE: lambda task: self.deal_with_get_resource(),
-            LEARNER_START: self.deal_with_learner_start,
-            LEARNER_GET_DATA: self.deal_with_get_data,
-            LEARNER_LEARN: self.deal_with_learn,
-            LEARNER_CLOSE: self.deal_with_learner_close,
+            TaskName.RESOURCE: lambda task: self.deal_with_get_resource(),
+            TaskName.LEARNER_START: self.deal_with_learner_start,
+            TaskName.LEARNER_GET_DATA: self.deal_with_get_data,
+            TaskName.LEARNER_LEARN: self.deal_with_learn,
+            TaskName.LEARNER_CLOSE: self.deal_with_learner_close,
         }
         return dispatch(task, handlers)
 

@@ -16,16 +16,9 @@ from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import chunks_of, pack_batches
 from ding.worker.transport.transport import (
     COLLECTOR,
-    COLLECTOR_CLOSE,
-    COLLECTOR_DATA,
-    COLLECTOR_START,
     DEFAULT_TRANSPORT,
     LEARNER,
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    RESOURCE,
+    TaskName,
     TaskStalled,
     WorkerLost,
     WorkerReleased,
@@ -35,8 +28,8 @@ from ding.worker.transport.transport import (
 )
 
 SampleList = list[dict[str, Any]]  # samples, or their metadata
-_START = {COLLECTOR: COLLECTOR_START, LEARNER: LEARNER_START}
-_CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
+_START = {COLLECTOR: TaskName.COLLECTOR_START, LEARNER: TaskName.LEARNER_START}
+_CLOSE = {COLLECTOR: TaskName.COLLECTOR_CLOSE, LEARNER: TaskName.LEARNER_CLOSE}
 # How long a collector may take to end its task when the coordinator ends.
 _ABORT_S = 3.0
 # How many batches a message holds; a learner that wants more is asked again.
@@ -116,10 +109,10 @@ class TaskRun:
     def _collect(self) -> bool:
         is_eval = self.task["collector_cfg"]["eval_flag"]
         if not is_eval and not self._side.may_ask_collector(self.task_id, self.buffer_id):
-            self._send(RESOURCE)  # a sign of life, which asks nothing of the samples that wait
+            self._send(TaskName.RESOURCE)  # a sign of life, which asks nothing of the samples that wait
             return bool(self._side.is_collector_task_useless(self.task_id))
         try:
-            return self._take_collected(self._send(COLLECTOR_DATA))
+            return self._take_collected(self._send(TaskName.COLLECTOR_DATA))
         finally:
             self._side.deal_with_collector_answer(self.task_id, self.buffer_id)
 
@@ -141,14 +134,14 @@ class TaskRun:
     def _learn(self) -> bool:
         demand, self._demand = self._demand, None
         if demand is None:
-            demand = self._send(LEARNER_GET_DATA, **self._news())
+            demand = self._send(TaskName.LEARNER_GET_DATA, **self._news())
             if self._take_infos(demand):
                 return True
         self._check_silence(demand, "made no iteration, though it has data,")
         batches = self._batches(demand)
         if not batches:
             return False
-        self._demand = self._send(LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
+        self._demand = self._send(TaskName.LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
         return self._take_infos(self._demand)
 
     def _news(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, RESOURCE, Handler, WorkerServer, get_transport
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, Handler, TaskName, WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
 
@@ -314,7 +314,7 @@ class CommWorker(Generic[T]):
         """
         if self.on_presence is not None:
             self.on_presence(True)
-        return dispatch(task, {RESOURCE: lambda task: self.deal_with_resource(), **self._handlers()})
+        return dispatch(task, {TaskName.RESOURCE: lambda task: self.deal_with_resource(), **self._handlers()})
 
     def deal_with_resource(self) -> dict[str, Any]:
         """Return the resources of this worker."""

@@ -18,12 +18,12 @@ from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.transport import (
     COLLECTOR,
     LEARNER,
-    RESOURCE,
     Connector,
     Handler,
     Serve,
     Task,
     TaskFailed,
+    TaskName,
     Transport,
     WorkerClient,
     WorkerLost,
@@ -69,7 +69,7 @@ class WorkerSlave(Slave):
         """
         if "serve" in self._callback_fn:
             return self._callback_fn["serve"](task)
-        resource = {RESOURCE: lambda task: self._callback_fn["deal_with_resource"]()}
+        resource = {TaskName.RESOURCE: lambda task: self._callback_fn["deal_with_resource"]()}
         return dispatch(task, {**resource, **self._handlers()})
 
     def _handlers(self) -> dict[str, Handler]:

@@ -16,14 +16,7 @@ from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
 from ding.worker.transport.chunk import DATA_ID, to_content
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
-from ding.worker.transport.transport import (
-    COLLECTOR_CLOSE,
-    COLLECTOR_DATA,
-    COLLECTOR_START,
-    QUEUE_SIZE,
-    Handler,
-    transport_name,
-)
+from ding.worker.transport.transport import QUEUE_SIZE, Handler, TaskName, transport_name
 
 
 class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
@@ -78,9 +71,9 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
 
     def _handlers(self) -> dict[str, Handler]:
         return {
-            COLLECTOR_START: self._start_task,
-            COLLECTOR_DATA: self._data_task,
-            COLLECTOR_CLOSE: self._close_task,
+            TaskName.COLLECTOR_START: self._start_task,
+            TaskName.COLLECTOR_DATA: self._data_task,
+            TaskName.COLLECTOR_CLOSE: self._close_task,
         }
 
     def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:

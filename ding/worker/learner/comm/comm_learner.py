@@ -27,14 +27,7 @@ from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.stores import name_under
-from ding.worker.transport.transport import (
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    Handler,
-    transport_name,
-)
+from ding.worker.transport.transport import Handler, TaskName, transport_name
 
 _PORT = integer(0, 65535)
 
@@ -141,10 +134,10 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
 
     def _handlers(self) -> dict[str, Handler]:
         return {
-            LEARNER_START: self._start_task,
-            LEARNER_GET_DATA: self._get_data_task,
-            LEARNER_LEARN: self._learn_task,
-            LEARNER_CLOSE: self._close_task,
+            TaskName.LEARNER_START: self._start_task,
+            TaskName.LEARNER_GET_DATA: self._get_data_task,
+            TaskName.LEARNER_LEARN: self._learn_task,
+            TaskName.LEARNER_CLOSE: self._close_task,
         }
 
     def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:

@@ -14,14 +14,7 @@ from ding.utils.pytorch_ddp_dist_helper import BrokenCollective
 from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import pack_batches, split, unpack_batches
 from ding.worker.transport.comm_worker import WorkerTask
-from ding.worker.transport.transport import (
-    LEARNER_CLOSE,
-    LEARNER_LEARN,
-    Task,
-    TaskFailed,
-    WorkerClient,
-    WorkerLost,
-)
+from ding.worker.transport.transport import Task, TaskFailed, TaskName, WorkerClient, WorkerLost
 
 # Seconds for the other learners to answer after one has failed; they may be waiting for it.
 GRACE_S = 1.0
@@ -211,7 +204,7 @@ class GroupTask(WorkerTask):
             self._ask([task] * len(self._learners), message="one of learner can't start_task")
         except TaskFail:  # some may have started
             wait(
-                [learner.handle.run({"name": LEARNER_CLOSE}, self._timeout_s) for learner in self._learners],
+                [learner.handle.run({"name": TaskName.LEARNER_CLOSE}, self._timeout_s) for learner in self._learners],
                 START_GRACE_S,
             )
             raise
@@ -251,7 +244,7 @@ class GroupTask(WorkerTask):
         by_learner = zip(*(split(batch, sizes) for batch in batches), strict=True)
         more = {key: task[key] for key in (NORMALIZATION,) if key in task}
         return self._request(
-            [{"name": LEARNER_LEARN, "demand": True, **pack_batches(parts), **more} for parts in by_learner],
+            [{"name": TaskName.LEARNER_LEARN, "demand": True, **pack_batches(parts), **more} for parts in by_learner],
             self._learners,
         )
 
@@ -268,7 +261,7 @@ class GroupTask(WorkerTask):
         return self._new_infos()
 
     def _end(self, chosen: Sequence[_Learner]) -> None:
-        task = {"name": LEARNER_CLOSE, "drain": not self._has_failed}
+        task = {"name": TaskName.LEARNER_CLOSE, "drain": not self._has_failed}
         for learner, reply in zip(chosen, self._ask([task] * len(chosen), chosen, to_the_end=True), strict=True):
             learner.take_infos(reply)
             learner.is_done = learner.is_closed = True

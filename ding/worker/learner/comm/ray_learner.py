@@ -28,17 +28,7 @@ from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.learner_group import GroupTask, LearnerHandle
 from ding.worker.learner.comm.learner_task import LearnerQueue
 from ding.worker.learner.comm.resume import load_first_checkpoint
-from ding.worker.transport.transport import (
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    Serve,
-    Task,
-    TaskFailed,
-    WorkerClient,
-    result_of,
-)
+from ding.worker.transport.transport import Serve, Task, TaskFailed, TaskName, WorkerClient, result_of
 
 # Key of a task with the address, as host and port, of the store at which the ranks meet.
 _MEETING = "meeting"
@@ -91,7 +81,7 @@ class RayLearner(CommLearner):
             TaskFail: a rank has failed, or is lost; the result has its traceback.
         """
         name = task.get("name")
-        if name == LEARNER_START and self._rank == 0 and self._world_size > 1:
+        if name == TaskName.LEARNER_START and self._rank == 0 and self._world_size > 1:
             self._connect_peers()
             self._store = open_store(self._host, self._world_size, self._cfg.rank_timeout_s)
             info = {**task["task_info"], _MEETING: [self._host, self._store.port]}
@@ -99,11 +89,11 @@ class RayLearner(CommLearner):
             self._led = GroupTask(handles, {**task, "task_info": info}, self._cfg.rank_timeout_s)
             return {"message": "learner task has started"}
         led = self._led
-        if led is not None and name == LEARNER_GET_DATA:
+        if led is not None and name == TaskName.LEARNER_GET_DATA:
             return led.demand(task)
-        if led is not None and name == LEARNER_LEARN:
+        if led is not None and name == TaskName.LEARNER_LEARN:
             return led.learn(task)
-        if led is not None and name == LEARNER_CLOSE:
+        if led is not None and name == TaskName.LEARNER_CLOSE:
             self._led = None
             return led.close()
         return super().serve(task)

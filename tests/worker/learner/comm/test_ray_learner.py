@@ -9,18 +9,11 @@ from easydict import EasyDict
 from ding.interaction.exception import TaskFail, failure_of
 from ding.utils.pytorch_ddp_dist_helper import BrokenCollective
 from ding.worker.learner.comm.ray_learner import RayLearner
-from ding.worker.transport.transport import (
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_START,
-    RESOURCE,
-    TaskFailed,
-    WorkerLost,
-)
+from ding.worker.transport.transport import TaskFailed, TaskName, WorkerLost
 from tests.worker.transport.sites import DEADLINE_S
 
-START = {"name": LEARNER_START, "task_info": {"task_id": "t"}}
-DATA = {"name": LEARNER_GET_DATA}
+START = {"name": TaskName.LEARNER_START, "task_info": {"task_id": "t"}}
+DATA = {"name": TaskName.LEARNER_GET_DATA}
 DEMAND = {"batch_size": 2, "batch_num": 3, "cur_learner_iter": 0, "infos": []}
 
 
@@ -74,10 +67,10 @@ BROKEN = BrokenCollective("all_reduce broke: Connection closed by peer")
 
 def test_all_ranks_run_the_tasks_of_the_training(leading):
     assert leading.serve(DATA)["batch_size"] == 6
-    leading.serve({"name": LEARNER_CLOSE})
-    names = [LEARNER_START, LEARNER_GET_DATA, LEARNER_CLOSE]
+    leading.serve({"name": TaskName.LEARNER_CLOSE})
+    names = [TaskName.LEARNER_START, TaskName.LEARNER_GET_DATA, TaskName.LEARNER_CLOSE]
     assert [[task["name"] for task in tasks] for tasks in (leading.own_tasks, leading.peers[0].tasks)] == [names] * 2
-    leading.serve({"name": RESOURCE})
+    leading.serve({"name": TaskName.RESOURCE})
     assert len(leading.peers[0].tasks) == 3
 
 
