@@ -56,14 +56,8 @@ class SampleStore:
     root: str
 
     def write(self, name: str, data: bytes) -> None:
-        """Store `data` under `name`, for readers after `flush` at the latest; they never see only a part of it."""
+        """Store `data` under `name`; readers never see only a part of it."""
         raise NotImplementedError
-
-    def flush(self) -> None:
-        """Make what was written readable; one thread calls this at a time."""
-
-    def fetch(self, names: Collection[str]) -> None:
-        """Prepare to read the data under these names, which a store elsewhere is asked for once."""
 
     def read(self, name: str) -> bytes:
         """Return the data under `name`.

@@ -222,18 +222,6 @@ class CollectorTask(WorkerTask):
         if len(content):
             self.queue.put(content, self._send_timeout_s)
 
-    def take(self, timeout_s: float) -> tuple[Items, list[Row]]:
-        """Return metadata of samples, which can be read, and infos; see `CollectorQueue.take`."""
-        samples, infos = self.queue.take(timeout_s)
-        self._samples.flush()
-        return samples, infos
-
-    def take_one(self, timeout_s: float) -> Row:
-        """Return the metadata of a sample, which can be read, or an info; see `CollectorQueue.take_one`."""
-        entry = self.queue.take_one(timeout_s)
-        self._samples.flush()
-        return entry
-
     def close(self) -> None:
         """End all waits; the coordinator deletes samples of which it was not told, when it ends."""
         self.queue.close()

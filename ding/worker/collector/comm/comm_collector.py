@@ -84,7 +84,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
         own = self._slot.require()
         if self._overrides(CommCollector, "deal_with_collector_data"):
             return {**single_reply(self.deal_with_collector_data()), **own.ids}
-        rows, infos = own.take(self._cfg.data_wait_s)
+        rows, infos = own.queue.take(self._cfg.data_wait_s)
         silence_s = own.collector.silence_s
         progress = {**own.collector.progress(), "silence_s": silence_s}
         return {"samples": to_content(rows), "progress": progress, "silence_s": silence_s, "infos": infos, **own.ids}
@@ -118,7 +118,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
 
     def deal_with_collector_data(self) -> dict[str, Any]:
         """Return the metadata of the next sample, or the next info; wait until there is one."""
-        return self._task.take_one(self._cfg.data_timeout_s)
+        return self._task.queue.take_one(self._cfg.data_timeout_s)
 
     def deal_with_collector_close(self) -> dict[str, Any]:
         """End the collector, and return its finish info; if none runs, that of the last task.

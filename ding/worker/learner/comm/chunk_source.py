@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import threading
@@ -151,12 +150,6 @@ class ChunkReader:
                 else:
                     missing[name] = None
         return list(missing)
-
-    def fetch(self, names: Sequence[str]) -> None:
-        """Ask the store for these chunks at once, before each is read."""
-        if names:
-            with contextlib.suppress(OSError, ValueError):  # told by `read`
-                self._store.fetch(names)
 
     def read(self, name: str, compressor: str = "none") -> list[Any]:
         """Read a chunk, which stays cached until the next `trim` at least; return its samples, read-only.
@@ -315,7 +308,6 @@ class ChunkSource:
         names = chunks_of(rows if meta is None else meta)
         missing, begin_s = self._reader.missing(names), monotonic()
         compressors = dict(zip(names, _compressors(rows if meta is None else meta), strict=False)) if missing else {}
-        self._reader.fetch(missing)
         jobs = [partial(self._read, name, compressors[name], begin_s) for name in missing]
         try:
             read = [job() for job in jobs] if self._pool is None else list(self._pool.map(partial.__call__, jobs))
