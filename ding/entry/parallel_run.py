@@ -450,14 +450,14 @@ def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
     for name, kind in kinds.items():
         if kind == "collector":
             system[name].setdefault("nice", COLLECTOR_NICE)
-    if launch is Launch.ACTOR:
-        from ding.entry.ray_workers import ActorBackend  # here: it needs Ray
-
-        return Supervisor(system, kinds, ActorBackend(system, kinds, is_quiet))
     # Passed in memory only, as arguments and variables of a process are readable to others, and are inherited.
     token = draw_run_token()
     for section in (system.coordinator, *(system[name] for name in kinds)):
         section.run_token = token
+    if launch is Launch.ACTOR:
+        from ding.entry.ray_workers import ActorBackend  # here: it needs Ray
+
+        return Supervisor(system, kinds, ActorBackend(system, kinds, is_quiet))
     workers = []
     for name, kind in kinds.items():
         section = system[name]

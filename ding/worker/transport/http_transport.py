@@ -22,11 +22,11 @@ from ding.worker.transport.transport import (
     Handler,
     Serve,
     Task,
-    TaskFailed,
     TaskName,
     Transport,
     WorkerClient,
     WorkerLost,
+    error_of,
     result_of,
     run_all,
 )
@@ -146,7 +146,7 @@ class HttpWorkerClient(WorkerClient):
             return result
         if result.get("exception") == _CLOSED:
             raise WorkerLost(f"worker {self.name} was lost during the task {name}: {result.get('message')}")
-        raise TaskFailed(self.name, name, result)
+        raise error_of(self.name, name, result)
 
     def drop(self, reason: str) -> None:
         self._closed.set()

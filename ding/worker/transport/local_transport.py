@@ -20,11 +20,11 @@ from ding.worker.transport.transport import (
     Launch,
     Serve,
     Task,
-    TaskFailed,
     Transport,
     WorkerClient,
     WorkerGone,
     WorkerLost,
+    error_of,
     result_of,
 )
 
@@ -151,7 +151,7 @@ class LocalWorkerClient(WorkerClient):
             result = unpack(answer.result(timeout_s))
         except TaskFail as e:
             self._last_seen = monotonic()
-            raise TaskFailed(self.name, name, e.result) from e
+            raise error_of(self.name, name, e.result) from e
         except FutureTimeout as e:
             raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
         self._last_seen = monotonic()

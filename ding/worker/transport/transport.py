@@ -263,6 +263,13 @@ class TaskStalled(WorkerLost):
     """The error of a worker that answers, but whose task makes no progress."""
 
 
+def error_of(worker: str, task: str, result: Mapping[str, Any]) -> TaskFailed | WorkerLost:
+    """Return the error for a failed task; a worker that has lost other ranks of its learner is lost, too."""
+    if result.get("exception") == WorkerLost.__name__:
+        return WorkerLost(f"worker {worker} is lost with the task {task}: {result.get('message')}")
+    return TaskFailed(worker, task, result)
+
+
 class Answer(Future[Any]):
     """The future answer of a worker; the first outcome counts, from the worker or a caller that gives up."""
 

@@ -98,7 +98,6 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
             "aggregator": Setting(NO_DEFAULT, anything, "Whether the learner belongs to an aggregator."),
             "rank": Setting(NO_DEFAULT, anything, "Rank of this process."),
             "peers": Setting(NO_DEFAULT, anything, "The other ranks."),
-            "rank_host": Setting(NO_DEFAULT, anything, "Address at which the ranks meet."),
         },
         WORKER_SETTINGS,
     )

@@ -28,7 +28,16 @@ from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.learner_group import GroupTask, LearnerHandle
 from ding.worker.learner.comm.learner_task import LearnerQueue
 from ding.worker.learner.comm.resume import load_first_checkpoint
-from ding.worker.transport.transport import Serve, Task, TaskFailed, TaskName, WorkerClient, result_of
+from ding.worker.transport.transport import (
+    Connector,
+    Serve,
+    Task,
+    TaskFailed,
+    TaskName,
+    WorkerClient,
+    connect,
+    result_of,
+)
 
 # Key of a task with the address, as host and port, of the store at which the ranks meet.
 _MEETING = "meeting"
@@ -45,26 +54,18 @@ class RayLearner(CommLearner):
 
     Args:
         cfg: `path_data` and `path_policy`; with `multi_gpu` also `gpu_num`, the number of ranks, `rank`, and for rank 0
-            `peers`, the (name, life) of the actors of the other ranks. `rank_host` is the address of this machine for
-            the other ranks, by default that of the node. See also `CommLearner`.
+            `peers`, the (name, life) of the actors of the other ranks; `host`, the address of this machine for them.
+            See also `CommLearner`.
     """
 
     transport = "ray"
     _store: Any = None
+    _connector: Connector | None = None
     _peers: Sequence[LearnerHandle] = ()
     _led: GroupTask | None = None  # the task of all ranks, on rank 0
 
     def _place(self) -> tuple[int, int]:
         return int(self._cfg.get("rank", 0)), int(self._cfg.gpu_num)
-
-    @property
-    def _host(self) -> str:
-        host = self._cfg.get("rank_host")
-        if host is None:
-            import ray
-
-            host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        return str(host)
 
     def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
         if self._world_size == 1:
@@ -72,7 +73,7 @@ class RayLearner(CommLearner):
         host, port = task_info[_MEETING]
         timeout_s = self._cfg.rank_timeout_s
         store = self._store if self._rank == 0 else find_store(host, port, timeout_s)
-        return RankGroup(store, self._rank, self._world_size, self._host, timeout_s)
+        return RankGroup(store, self._rank, self._world_size, self._cfg.host, timeout_s)
 
     def serve(self, task: dict[str, Any]) -> Any:
         """Run a task of the coordinator; rank 0 runs it on all ranks, which are restarted together if one is lost.
@@ -83,8 +84,8 @@ class RayLearner(CommLearner):
         name = task.get("name")
         if name == TaskName.LEARNER_START and self._rank == 0 and self._world_size > 1:
             self._connect_peers()
-            self._store = open_store(self._host, self._world_size, self._cfg.rank_timeout_s)
-            info = {**task["task_info"], _MEETING: [self._host, self._store.port]}
+            self._store = open_store(self._cfg.host, self._world_size, self._cfg.rank_timeout_s)
+            info = {**task["task_info"], _MEETING: [self._cfg.host, self._store.port]}
             handles = [LearnerHandle("rank 0", _OwnRank("rank 0", super().serve)), *self._peers]
             self._led = GroupTask(handles, {**task, "task_info": info}, self._cfg.rank_timeout_s)
             return {"message": "learner task has started"}
@@ -101,12 +102,16 @@ class RayLearner(CommLearner):
     def _connect_peers(self) -> None:
         if self._peers:
             return
-        from ding.worker.transport.ray.ray_transport import RayWorkerClient
+        import ray
 
-        handles = []
+        from ding.worker.transport.ray.ray_transport import actor_name
+
+        self._connector = self._transport.connector({"run_token": self._cfg.get("run_token")})
+        self._connector.start()
+        handles, limit_s = [], self._cfg.rank_timeout_s
         for name, life in self._cfg.peers:
-            client = RayWorkerClient(name, life, set())
-            client.connect(self._cfg.rank_timeout_s)
+            place = ray.get(ray.get_actor(actor_name(name, life)).place.remote(), timeout=limit_s)
+            client, _ = connect(self._connector, name, place["host"], place["port"], limit_s)
             handles.append(LearnerHandle(name, client))
         self._peers = handles
 
@@ -119,6 +124,8 @@ class RayLearner(CommLearner):
         peers, self._peers, self._led = self._peers, (), None
         for handle in peers:
             handle.close()
+        if self._connector is not None:
+            self._connector.close()
 
     def close(self) -> None:
         """Close this rank, see `CommLearner.close`; the caller must close the other ranks at the same time."""

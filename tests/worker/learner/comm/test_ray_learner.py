@@ -39,7 +39,7 @@ class Peer:
 @pytest.fixture
 def leading(monkeypatch, tmp_path):
     """Rank 0, whose own answer is `leading.own`, with its task begun on two others."""
-    cfg = {"path_data": "data", "path_policy": str(tmp_path), "rank_host": "127.0.0.1", "rank_timeout_s": DEADLINE_S}
+    cfg = {"path_data": "data", "path_policy": str(tmp_path), "host": "127.0.0.1", "rank_timeout_s": DEADLINE_S}
     learner = RayLearner(EasyDict({**cfg, "multi_gpu": True, "gpu_num": 3}))
     learner.own, learner.own_tasks = DEMAND, []
 
