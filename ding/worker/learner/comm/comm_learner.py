@@ -169,8 +169,7 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
 
     def _close_task(self, task: dict[str, Any]) -> dict[str, Any]:
         own = self._slot.task
-        # Learners that train together must end after the same batch; those of a group agree on it.
-        if own is not None and own.group is None and task.get("drain"):
+        if own is not None and task.get("drain"):  # learners that train together must end after the same batch
             own.queue.wait_trained(self._cfg.close_timeout_s / 2)
         return self.deal_with_learner_close()
 
@@ -207,7 +206,7 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
             learner.register_hook(hook)
         task.source.warn = learner.logger.warning
         task.saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
-        learner.batch_source = TaskBatches(learner, task.queue, hooks, task.saver, group)
+        learner.batch_source = TaskBatches(learner, task.queue, hooks, task.saver)
         train = learner.start if group is None else partial(_train_in_group, learner, task.queue, group)
         task.thread = worker_thread("learner_start", train, task.queue)
         task.thread.start()
@@ -260,11 +259,8 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         return self._slot.end()
 
     def _end(self, task: LearnerTask) -> dict[str, Any]:
-        if task.group is None:
-            task.learner.stop()
-            task.stop()
-        else:  # all ranks stop after the same batch
-            task.queue.stop()
+        task.learner.stop()
+        task.stop()
         try:
             self._join(task, "its policy")
         finally:

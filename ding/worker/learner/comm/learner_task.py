@@ -61,7 +61,7 @@ class LearnerQueue(WorkerQueue):
         self._batches: deque[Rows] = deque()
         self._infos: list[Info] = []
         self._given = self._begun = self._loaded = self._dropped = 0
-        self._is_loading = self._is_resting = self._is_done = self._is_stopping = False
+        self._is_loading = self._is_resting = self._is_done = False
         self._is_awaited = False  # whether `learn` waits for the next info
         self._moved_at = monotonic()  # when the learner last began or finished a batch, or got one while it was idle
 
@@ -191,23 +191,6 @@ class LearnerQueue(WorkerQueue):
         """Wait until there is a batch to begin, or the learner ends; return False after the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed or self._given > self._begun, timeout_s)
-
-    def wait_for_batches(self, timeout_s: float) -> int | None:
-        """Wait for a batch, and return how many there are to begin; None after `stop`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._is_stopping or self._given > self._begun, timeout_s)
-            return None if self._is_closed or self._is_stopping else self._given - self._begun
-
-    def wait_for_ranks(self) -> None:
-        """Note that the learner has waited for other ranks, which counts as progress."""
-        with self._changed:
-            self._moved_at = monotonic()
-
-    def stop(self) -> None:
-        """Make `wait_for_batches` return None. The batches in the queue are kept."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
 
     def report(self, info: Info) -> None:
         """Add an info for the coordinator; one with `learner_done` is the last."""
@@ -365,9 +348,6 @@ class Group(Protocol):
     def rank(self) -> int:
         """The rank of this process."""
 
-    def next_batch(self, queue: LearnerQueue) -> bool:
-        """Wait until every rank has a batch; return False on all ranks once any of them has stopped."""
-
     def share(self, learner: BaseLearner, trust_pickle: bool = False) -> None:
         """Copy the state of rank 0 to the learners of the other ranks."""
 
@@ -379,35 +359,23 @@ class TaskBatches(LoadedBatches):
     """The batches of a learner task: those of the learner's dataloader, with the work between two batches.
 
     Checkpoints that are due are saved, and delayed weights are sent while there is nothing to train on.
-
-    Args:
-        group: the ranks that train on each batch together.
     """
 
     def __init__(
-        self,
-        learner: BaseLearner,
-        queue: LearnerQueue,
-        hooks: Sequence[LearnerHook],
-        saver: ResumeSaver,
-        group: Group | None = None,
+        self, learner: BaseLearner, queue: LearnerQueue, hooks: Sequence[LearnerHook], saver: ResumeSaver
     ) -> None:
         super().__init__(learner)
-        self._queue, self._saver, self._group = queue, saver, group
+        self._queue, self._saver = queue, saver
         self._sending = [hook for hook in hooks if isinstance(hook, SendPolicyHook)]
 
     def next_batch(self) -> Any:
-        queue, group = self._queue, self._group
+        queue = self._queue
         queue.rest_until_next()
         self._saver.between_batches()
         for hook in self._sending:
             if hook.is_due and not queue.wait_for_work(hook.delay_s):
                 hook.flush(self._learner)
-        if group is not None and not group.next_batch(queue):
-            return None
         batch = super().next_batch()
-        if group is not None and batch is None:
-            raise RuntimeError("this rank has lost a batch that all ranks were about to train")
         queue.begin()
         return batch
 

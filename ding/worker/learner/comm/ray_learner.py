@@ -20,13 +20,11 @@ from ding.utils.pytorch_ddp_dist_helper import (
     comm_device,
     copy_from_rank,
     has_group,
-    smallest_over_ranks,
 )
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.learner_group import GroupTask, LearnerHandle
-from ding.worker.learner.comm.learner_task import LearnerQueue
 from ding.worker.learner.comm.resume import load_first_checkpoint
 from ding.worker.transport.transport import (
     Connector,
@@ -155,11 +153,6 @@ class _OwnRank(WorkerClient):
         """Do nothing: rank 0 ends with this process."""
 
 
-# How long a rank waits for its own batch before it tells the other ranks that it has none.
-_ROUND_S = 1.0
-# Limit of the batches that are agreed on in one operation. More batches mean fewer operations, but ranks stop later.
-_MOST_BATCHES = 8
-_STOP, _WAIT = -1, 0
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -202,7 +195,6 @@ class RankGroup:
 
     def __init__(self, store: Any, rank: int, world_size: int, host: str, timeout_s: float) -> None:
         self.rank, self.world_size = rank, world_size
-        self._agreed = 0  # batches left until the ranks synchronize again
         self._lock = threading.Lock()
         if has_group():
             raise RuntimeError("this process is in a process group already: its last task has not ended")
@@ -219,22 +211,6 @@ class RankGroup:
         self._store.set(f"device/{self.rank}", own)
         devices = [self._store.get(f"device/{rank}") for rank in range(self.world_size)]
         return "cpu:gloo,cuda:nccl" if all(devices) and len(set(devices)) == len(devices) else "gloo"
-
-    def next_batch(self, queue: LearnerQueue) -> bool:
-        """Wait until every rank has a batch; return False on all ranks once the queue of any rank is stopped.
-
-        Raises:
-            BrokenCollective: another rank has failed or ended.
-        """
-        while self._agreed == 0:
-            count = queue.wait_for_batches(_ROUND_S)
-            own = _STOP if count is None else min(count, _MOST_BATCHES)
-            self._agreed = smallest_over_ranks(own)
-            if self._agreed == _STOP:
-                return False
-            queue.wait_for_ranks()
-        self._agreed -= 1
-        return True
 
     def share(self, learner: BaseLearner, trust_pickle: bool = False) -> None:
         """Copy the state of the policy and the counters of rank 0 to the learners of the other ranks.
