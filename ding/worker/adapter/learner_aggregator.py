@@ -247,10 +247,6 @@ class LearnerAggregator:
                 closing.callback(self._sync.close)
             closing.callback(self._slot.close)
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # partly built, or at interpreter exit
-            self.close()
-
     def serve(self, task: dict[str, Any]) -> Any:
         """Run a task of the coordinator.
 
@@ -262,9 +258,9 @@ class LearnerAggregator:
         handlers: dict[str, Handler] = {
             TaskName.RESOURCE: lambda task: self.deal_with_get_resource(),
             TaskName.LEARNER_START: self.deal_with_learner_start,
-            TaskName.LEARNER_GET_DATA: self.deal_with_get_data,
-            TaskName.LEARNER_LEARN: self.deal_with_learn,
-            TaskName.LEARNER_CLOSE: self.deal_with_learner_close,
+            TaskName.LEARNER_GET_DATA: lambda task: self._slot.require().demand(task),
+            TaskName.LEARNER_LEARN: lambda task: self._slot.require().learn(task),
+            TaskName.LEARNER_CLOSE: lambda task: self._slot.end(),
         }
         return dispatch(task, handlers)
 
@@ -291,18 +287,6 @@ class LearnerAggregator:
         if not handles:
             raise task_fail({"message": "no connected learner"})
         return GroupTask(handles, task, self._cfg.task_timeout)
-
-    def deal_with_get_data(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Return the request of the learners; see `GroupTask.demand`."""
-        return self._slot.require().demand(task)
-
-    def deal_with_learn(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Send the learners their parts of the batches; see `GroupTask.learn`."""
-        return self._slot.require().learn(task)
-
-    def deal_with_learner_close(self, task: dict[str, Any]) -> dict[str, Any]:
-        """End the task on all learners; later calls do nothing and return the same."""
-        return self._slot.end()
 
     def deal_with_lost_coordinator(self) -> None:
         """End the task of a lost coordinator in a thread; another coordinator may connect."""

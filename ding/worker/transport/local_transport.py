@@ -118,12 +118,6 @@ def _packable(result: Any) -> Any:
         return failure_for(f"the result cannot be sent: {e}", type(e).__name__)
 
 
-def local_server(port: int) -> LocalWorkerServer | None:
-    """Return the server of this process with that port, if any."""
-    with _lock:
-        return _servers.get(port)
-
-
 class LocalWorkerClient(WorkerClient):
     """The `WorkerClient` of a worker in this process."""
 
@@ -134,7 +128,8 @@ class LocalWorkerClient(WorkerClient):
         self._answer: Answer | None = None
 
     def connect(self, timeout_s: float) -> None:
-        self._server = local_server(self._port)
+        with _lock:
+            self._server = _servers.get(self._port)
         if self._server is None:
             raise WorkerGone(f"there is no worker {self.name} at the local port {self._port}")
         self._in_use.add(self)

@@ -103,25 +103,6 @@ class ChunkReader:
         self._end = 0  # the slot of `_columns` to write next; written slots are not reused
         self._lock = threading.Lock()
 
-    @property
-    def size_bytes(self) -> int:
-        """The encoded size of the cached chunks in bytes."""
-        return self._size_bytes
-
-    def sample(self, meta: Mapping[str, Any]) -> Any:
-        """Return the sample that `meta` names by `data_id` and `compressor` (`none` by default); see `pick_sample`.
-
-        A dict is returned as a new dict with the keys of `meta` added, a list of dicts as a new list of such dicts.
-        Their tensors and arrays may be shared with other calls: treat them as read-only.
-
-        Raises:
-            FileNotFoundError, OSError, KeyError: see `read`.
-            ValueError: the chunk is damaged, or has no such sample.
-        """
-        samples = self.samples(meta[DATA_ID], meta.get("compressor", "none"))
-        self.trim()
-        return pick_sample(samples, meta)
-
     def samples(self, name: str, compressor: str = "none") -> list[Any]:
         """Return all samples of a chunk, read-only; it stays cached until the next `trim` at least.
 

@@ -21,6 +21,7 @@ from tests.worker.collector.parallel_fakes import (
     join_threads,
     weights,
 )
+from tests.worker.transport.sites import read_sample
 
 
 def threads(*names):
@@ -44,7 +45,7 @@ def test_all_samples_come_whole_and_before_the_end(site):
         for chunk, env_ids in enumerate(((0, 0, 1, 1), (0, 1, 1, 0, 0), (0,)))
         for index, env_id in enumerate(env_ids)
     ]
-    samples = [site.reader.sample(row) for row in rows]
+    samples = [read_sample(site.reader, row) for row in rows]
     steps = [(*sample["obs"].tolist(), *sample["next_obs"].tolist()[2:], sample["done"]) for sample in samples]
     assert sorted(steps) == sorted(
         (env_id, episode, step, step + 1, step + 1 == length)
@@ -248,7 +249,7 @@ def test_the_methods_may_be_called_without_a_coordinator(site):
     worker.send_stepdata("one", {"x": 1})
     worker.send_metadata({"data_id": "one", "policy_iter": np.int64(2)})
     assert worker.deal_with_collector_data() == {"data_id": "one", "policy_iter": 2}
-    assert site.reader.sample({"data_id": "one"})["x"] == 1
+    assert read_sample(site.reader, {"data_id": "one"})["x"] == 1
     assert len(worker.collector_uid) > 20
 
 
