@@ -74,13 +74,7 @@ class TaskRun:
             TypeError: the task contains a value that a message cannot hold.
         """
         own = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
-        try:
-            self._send(_START[self.worker.kind], task_info={**self.task, **own})
-        except TypeError as e:
-            raise TypeError(
-                f"the task {self.task_id} cannot be sent to a worker: {e}; in parallel training the sections env and "
-                "policy may hold numbers, strings, lists and dicts only"
-            ) from e
+        self._send(_START[self.worker.kind], task_info={**self.task, **own})
 
     def run(self) -> bool:
         """Exchange messages until the task is done (return True) or the coordinator ends (return False).

@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
-from time import monotonic
 from typing import Any
 
 from ding.interaction.exception import TaskFail, failure_for, failure_of
@@ -133,7 +132,6 @@ class LocalWorkerClient(WorkerClient):
         if self._server is None:
             raise WorkerGone(f"there is no worker {self.name} at the local port {self._port}")
         self._in_use.add(self)
-        self._last_seen = monotonic()
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
         server, name = self._server, str(task.get("name"))
@@ -145,11 +143,9 @@ class LocalWorkerClient(WorkerClient):
         try:
             result = unpack(answer.result(timeout_s))
         except TaskFail as e:
-            self._last_seen = monotonic()
             raise error_of(self.name, name, e.result) from e
         except FutureTimeout as e:
             raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
-        self._last_seen = monotonic()
         return result_of(result)
 
     def drop(self, reason: str) -> None:

@@ -293,7 +293,6 @@ class WorkerClient:
     def __init__(self, name: str, in_use: set[WorkerClient]) -> None:
         self.name = name
         self._in_use = in_use
-        self._last_seen: float | None = None
 
     def connect(self, timeout_s: float) -> None:
         """Wait until the worker has started, and connect to it.
@@ -321,8 +320,8 @@ class WorkerClient:
         raise NotImplementedError
 
     def silence_s(self) -> float | None:
-        """Return the seconds since the last sign of life of the worker; None before the first one."""
-        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
+        """Return the seconds since the last sign of life of the worker; None before the first one, or if unknown."""
+        return None
 
     def close(self) -> None:
         """Disconnect, in bounded time; a running task raises `WorkerLost`. Further calls do nothing."""

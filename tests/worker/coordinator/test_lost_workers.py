@@ -62,8 +62,7 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     learner, first, second = workers(AutoLearner(99)), workers(batched_collector()), workers(batched_collector())
     coordinator = make([learner], [first], keeper)
     start(coordinator, [learner_task("l")], [collector_task("c")])
-    first.expect("resource")
-    first.expect("collector_data_task")
+    first.expect("resource"), first.expect("collector_start_task"), first.expect("collector_data_task")
     until_gone(coordinator, "collector", "collector0")
     coordinator._commander.expect("notify_fail_collector_task", "c")
     assert keeper.asked == [("collector", "collector0", WorkerReleased)]

@@ -135,15 +135,6 @@ def _keeping_signals() -> Iterator[None]:
 
 def _remove(folder: str) -> None:
     deadline = monotonic() + _REMOVE_S
-    while True:
-        try:
-            shutil.rmtree(folder)
-        except FileNotFoundError:
-            return
-        except OSError as e:
-            if monotonic() > deadline:
-                _logger.warning("could not remove %s: %s", folder, e)
-                return
-            sleep(0.05)
-        else:
-            return
+    while os.path.exists(folder) and monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        sleep(0.05)
