@@ -29,9 +29,7 @@ from ding.entry.parallel_run import ParallelRun
 from ding.utils.config_helper import NO_DEFAULT, ConfigError, Setting, Settings, check_config, instance_of, number
 from ding.utils.default_helper import derive_seed
 from ding.utils.state_folder import hold_run
-from ding.worker.collector.comm.base_comm_collector import comm_collector_class
-from ding.worker.learner.comm.base_comm_learner import comm_learner_class
-from ding.worker.transport.transport import Launch, get_transport, transport_of
+from ding.worker.transport.transport import Launch, comm_class, get_transport, transport_of
 
 _DIST_SETTINGS = Settings(
     {
@@ -164,71 +162,8 @@ def read_dist_config(filename: str) -> EasyDict:
     return cfg
 
 
-_CLASS_OF = {"learner": comm_learner_class, "collector": comm_collector_class}
-
-
 # The longest single wait, because a signal just before a wait does not end it.
 _TICK_S = 0.5
-
-
-class Presence:
-    """A record of whether a worker has a coordinator. This class is thread-safe.
-
-    Example:
-        >>> presence = Presence()
-        >>> presence.came()
-        >>> presence.left()
-        >>> presence.wait_until_lost(wait_s=60, lost_s=0)
-        True
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._has_come = self._is_over = False
-        self._lost_at: float | None = None  # None while there is a coordinator
-
-    def came(self) -> None:
-        """Record that the coordinator is connected; called for each task."""
-        with self._changed:
-            self._has_come, self._lost_at = True, None
-
-    def left(self) -> None:
-        """Record that the coordinator is lost."""
-        with self._changed:
-            self._lost_at = monotonic()
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """End all waits."""
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
-
-    def wait_until_lost(self, wait_s: float, lost_s: float) -> bool:
-        """Wait until the coordinator is lost for `lost_s`, or `end`; return False if none comes within `wait_s`."""
-        begin = monotonic()
-        with self._changed:
-            while not self._is_over:
-                due = math.inf if self._lost_at is None else self._lost_at + lost_s
-                left = (due if self._has_come else begin + wait_s) - monotonic()
-                if left <= 0:
-                    return self._has_come
-                self._changed.wait(min(_TICK_S, left))
-            return True
-
-
-class _Watched:
-    """A mixin for the class of a worker, which records the presence of its coordinator."""
-
-    presence: Presence
-
-    def serve(self, task: dict[str, Any]) -> Any:
-        self.presence.came()
-        return super().serve(task)  # type: ignore[misc]
-
-    def deal_with_lost_coordinator(self) -> None:
-        self.presence.left()
-        super().deal_with_lost_coordinator()  # type: ignore[misc]
 
 
 class DistWorker(AbstractContextManager["DistWorker"]):
@@ -236,7 +171,7 @@ class DistWorker(AbstractContextManager["DistWorker"]):
 
     Args:
         name: the name of the worker in the config.
-        cls: the class; without `serve` and `deal_with_lost_coordinator`, the loss of the coordinator is not noticed.
+        cls: the class; without `on_presence` (see `CommWorker`), the loss of the coordinator is not noticed.
         cfg: the config of the worker.
         dist: see `check_dist`.
     """
@@ -244,18 +179,25 @@ class DistWorker(AbstractContextManager["DistWorker"]):
     def __init__(self, name: str, cls: type, cfg: EasyDict, dist: Mapping[str, Any]) -> None:
         self.name = name
         self._dist = dist
-        self._presence = Presence()
-        if hasattr(cls, "serve") and hasattr(cls, "deal_with_lost_coordinator"):
-            cls = type(cls.__name__, (_Watched, cls), {"presence": self._presence, "__module__": cls.__module__})
-        else:
-            self._presence.came()
+        self._changed = threading.Condition()
+        self._has_come = self._is_over = False
+        self._lost_at: float | None = None  # None while there is a coordinator
         self.worker: Any = cls(cfg)
+        if hasattr(self.worker, "on_presence"):
+            self.worker.on_presence = self._note_coordinator
+        else:
+            self._note_coordinator(True)
         atexit.register(self.close)
         try:
             self.worker.start()
         except BaseException:
             self.close()
             raise
+
+    def _note_coordinator(self, is_present: bool) -> None:
+        with self._changed:
+            self._has_come, self._lost_at = True, None if is_present else monotonic()
+            self._changed.notify_all()
 
     @property
     def port(self) -> int | None:
@@ -269,14 +211,24 @@ class DistWorker(AbstractContextManager["DistWorker"]):
         Raises:
             TimeoutError: no coordinator has connected.
         """
-        wait_s, lost_s = self._dist["coordinator_wait_s"], self._dist["coordinator_lost_s"]
-        if not self._presence.wait_until_lost(wait_s, lost_s):
-            raise TimeoutError(f"no coordinator has connected to {self.name} at port {self.port} within {wait_s:g} s")
+        wait_s, lost_s, begin = self._dist["coordinator_wait_s"], self._dist["coordinator_lost_s"], monotonic()
+        with self._changed:
+            while not self._is_over:
+                due = math.inf if self._lost_at is None else self._lost_at + lost_s
+                left_s = (due if self._has_come else begin + wait_s) - monotonic()
+                if left_s <= 0 and self._has_come:
+                    return
+                if left_s <= 0:
+                    where = f"{self.name} at port {self.port}"
+                    raise TimeoutError(f"no coordinator has connected to {where} within {wait_s:g} s")
+                self._changed.wait(min(_TICK_S, left_s))
 
     def close(self) -> None:
         """End a running task, and accept no more. Further calls do nothing."""
         atexit.unregister(self.close)
-        self._presence.end()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
         self.worker.close()
 
     def __exit__(self, *exc_info: object) -> None:
@@ -326,7 +278,7 @@ def worker_class(kind: str, section: Mapping[str, Any]) -> type:
         ConfigError: workers of that type cannot be reached from other processes.
         KeyError: the type is unknown.
     """
-    cls: Any = _CLASS_OF[kind](section)
+    cls: Any = comm_class(kind, section)
     launch = get_transport(transport_of(kind, section)).launch
     if launch is not Launch.PROCESS:
         raise ConfigError(

@@ -364,7 +364,7 @@ class ParallelRun:
     def _deal_with_evaluation(self, finished_task: Mapping[str, Any]) -> None:
         # An evaluation that was aborted has no episodes.
         if finished_task["real_episode_count"] and self._record(finished_task):
-            self._save_best(finished_task.get("train_iter"))
+            self._save_best()
 
     def _record(self, finished_task: Mapping[str, Any]) -> bool:
         """Record an evaluation, and return whether it is the best so far."""
@@ -394,8 +394,8 @@ class ParallelRun:
             self._returns, self._evaluated_iter = lines[-1]["returns"], _newest(lines[-1]["train_iter"])
             self._best = max(float(np.mean(line["returns"])) for line in lines)
 
-    def _save_best(self, train_iter: int | list[int] | None) -> None:
-        """Save the weights that were just evaluated, of this iteration or these iterations, as the best checkpoint."""
+    def _save_best(self) -> None:
+        """Save the weights that were just evaluated as the best checkpoint."""
         main = self._cfg.main
         place = main.policy.other.commander
         try:
@@ -404,9 +404,6 @@ class ParallelRun:
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
             if NORMALIZATION in version.state:
                 state[EXTRA] = {NORMALIZATION: version.state[NORMALIZATION]}
-            # A user's commander may run two evaluations at a time.
-            if train_iter is not None and state["last_iter"] not in np.atleast_1d(train_iter):
-                raise ValueError(f"those of iteration {state['last_iter']} have replaced those of {train_iter}")
             save_file(os.path.join(main.exp_name, "ckpt", BEST), state)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as e:  # a shared folder may contain any file
             self.coordinator.error(f"the best checkpoint could not be saved: {e!r}")
@@ -450,14 +447,14 @@ def make_workers(system: EasyDict, is_quiet: bool = True) -> Supervisor:
     for name, kind in kinds.items():
         if kind == "collector":
             system[name].setdefault("nice", COLLECTOR_NICE)
-    if launch is Launch.ACTOR:
-        from ding.entry.ray_workers import ActorBackend  # here: it needs Ray
-
-        return Supervisor(system, kinds, ActorBackend(system, kinds, is_quiet))
     # Passed in memory only, as arguments and variables of a process are readable to others, and are inherited.
     token = draw_run_token()
     for section in (system.coordinator, *(system[name] for name in kinds)):
         section.run_token = token
+    if launch is Launch.ACTOR:
+        from ding.entry.ray_workers import ActorBackend  # here: it needs Ray
+
+        return Supervisor(system, kinds, ActorBackend(system, kinds, is_quiet))
     workers = []
     for name, kind in kinds.items():
         section = system[name]

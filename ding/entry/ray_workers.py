@@ -28,6 +28,7 @@ from ding.entry.worker_process import (
     later_seed,
     quiet_flask,
 )
+from ding.interaction.access import RunToken
 from ding.utils.default_helper import derive_seed
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.policy_store import start_weights_server
@@ -107,9 +108,6 @@ class ActorBackend(Backend):
     def open(self) -> None:
         self._opened.callback(self._cluster.close)
         self._cluster.start()
-        for worker in self._workers.values():
-            if worker.ranks > 1 and self._cluster.is_own:  # all ranks are on this machine
-                self._system[worker.name].rank_host = LOCAL_HOST
         node = ray.get_runtime_context().get_node_id()
         here = {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
         self._opened.callback(ray.kill, start_weights_server(self._system.learner0.path_policy, here))
@@ -144,7 +142,10 @@ class ActorBackend(Backend):
         if self._group is not None:
             index = self._order.index((worker.name, rank))
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, index)
-        section = EasyDict(self._system[worker.name])
+        section = EasyDict(self._system[worker.name], port=0)
+        section.run_token = RunToken(section.run_token.secret)  # it guards workers on other machines, too
+        # The workers of a cluster of the run are all on this machine.
+        section.host = LOCAL_HOST if self._cluster.is_own else None
         seed = later_seed(section.get("seed", 0), life)
         if worker.ranks > 1:
             section.rank = rank
@@ -170,7 +171,7 @@ class ActorBackend(Backend):
         worker.places[report.rank] = report.place
         if len(worker.places) < worker.ranks:
             return None
-        return Started(worker.name, worker.number, worker.places[0]["host"])  # rank 0 takes the tasks
+        return Started(worker.name, worker.places[0]["port"], worker.places[0]["host"])  # rank 0 takes the tasks
 
     def not_started(self, names: Sequence[str]) -> Exception:
         late = {
@@ -213,8 +214,8 @@ class ActorBackend(Backend):
             worker.kill()
 
 
-def _make_worker(kind: str, section: Mapping[str, Any], seed: int, folder: str | None, is_quiet: bool) -> Any:
-    """Make a worker in the process of its actor, and start it.
+def _make_worker(kind: str, section: EasyDict, seed: int, folder: str | None, is_quiet: bool) -> tuple[Any, str]:
+    """Make a worker in the process of its actor, and start it; return it, and the address at which it listens.
 
     Args:
         folder: the working directory of the driver. If possible, the actor uses it, too, so that relative paths of the
@@ -227,6 +228,7 @@ def _make_worker(kind: str, section: Mapping[str, Any], seed: int, folder: str |
     if is_quiet:
         quiet_flask()
     be_worker(section, seed, THREADS[kind])
-    worker = CREATE[kind](EasyDict(section))
+    section.host = section.host or str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    worker = CREATE[kind](section)
     worker.start()
-    return worker
+    return worker, section.host

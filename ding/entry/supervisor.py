@@ -102,7 +102,7 @@ class _Worker:
 
     Attributes:
         is_up: whether it accepts tasks.
-        due: the time by which it must have started or, after the end of the run, have ended its task.
+        due: the time by which it must have started.
         killed: why it was killed, until it has died.
         is_given_up: whether its further events are ignored.
         restarted_at: the times of the last restarts, as many as are allowed within the window.
@@ -123,8 +123,7 @@ class Supervisor:
     immediately after each restart is given up, but a long run survives any number of losses. One thread waits for the
     events of all workers, without polling. A restarted worker must accept tasks within a deadline.
 
-    When the run is over, the tasks have `END_S` to end, and then the workers as long to close. Those that hang are
-    killed, and the log says so.
+    When the run is over, the workers have `END_S` to close. Those that hang are killed, and the log says so.
 
     Args:
         system: the compiled system config; `start` writes the addresses of the workers into it.
@@ -143,7 +142,6 @@ class Supervisor:
         self._run: Coordinator
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False
-        self._lost_late: set[str] = set()  # the workers that the coordinator has lost since the end of the run
         self._joining: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._watch, name="worker_supervisor", daemon=True)
 
@@ -194,12 +192,7 @@ class Supervisor:
         """
         with self._lock:
             worker = self._workers.get(name)
-            if worker is None:
-                return False
-            if self._is_closed:
-                self._lost_late.add(name)
-                worker.due = min(worker.due, monotonic() + END_S[worker.kind])
-                self._backend.wake()
+            if worker is None or self._is_closed:
                 return False
             if worker.is_up and not isinstance(error, WorkerReleased):
                 self._kill(name, error)
@@ -213,17 +206,12 @@ class Supervisor:
         self._backend.kill(name)
 
     def close(self) -> None:
-        """Stop restarting and connecting workers, as the run is over, and kill those whose tasks do not end.
+        """Stop restarting and connecting workers, as the run is over.
 
         Deaths are still reported, so that no ending task waits for a dead worker.
         """
         with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                for worker in self._workers.values():
-                    if worker.is_up and worker.killed is None:
-                        worker.due = monotonic() + END_S[worker.kind]
-                self._backend.wake()
+            self._is_closed = True
             joining = list(self._joining)
         join_all(joining, _JOIN_S)
 
@@ -288,8 +276,6 @@ class Supervisor:
                 self._run.deal_with_error(error)
         if has_died or is_closed:  # otherwise the coordinator has lost it first
             self._run.deal_with_worker_gone(worker.kind, name, error)
-        if is_closed and reason is not None and self._run.system_shutdown_flag:  # otherwise the coordinator says so
-            _logger.error("%s", error)
 
     def _restart(self, name: str) -> bool:
         worker = self._workers[name]
@@ -305,23 +291,17 @@ class Supervisor:
         return True
 
     def _check_deadlines(self) -> None:
-        """Kill the workers that have not started in time, or whose tasks do not end with the run."""
+        """Kill the workers that have not started in time."""
         with self._lock:
             late = {name: worker for name, worker in self._workers.items() if worker.due <= monotonic()}
         if not late:
             return
-        busy = set(self._lost_late)  # and those for whose tasks the coordinator still waits after the end of the run
-        if self._is_closed:
-            busy |= {worker.name for worker in self._run.status().workers if worker.state == "busy"}
         with self._lock:
             for name, worker in late.items():
                 worker.due = math.inf
-                if worker.is_up and name in busy:
-                    limit_s = END_S[worker.kind]
-                    self._kill(name, TimeoutError(f"the task of {name} has not ended within {limit_s:g} s of the end"))
-                elif not (worker.is_up or self._backend.waits):  # otherwise it could be starting forever
+                if not self._backend.waits:  # it could be starting forever
                     self._kill(name, TimeoutError(f"it has not started within {self._backend.start_s:g} s"))
-        for kind in {worker.kind for worker in late.values() if not worker.is_up and worker.killed is None}:
+        for kind in {worker.kind for worker in late.values() if worker.killed is None}:
             peers = {name: worker for name, worker in self._workers.items() if worker.kind == kind}
             if not any(worker.is_up for worker in peers.values()):
                 self._run.deal_with_error(self._backend.not_started(list(peers)))

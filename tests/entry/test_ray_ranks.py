@@ -75,7 +75,7 @@ from tests.entry.test_ray_ranks import DEADLINE_S, RANKS, run_parallel, triple
 
 configs = triple("ray", system=RANKS, policy__multi_gpu=True)
 outcome = run_parallel(configs, seed=0, max_train_iter=20, max_seconds=DEADLINE_S, platform="ray")
-print("reached", outcome.progress.train_iter, outcome.cfg.system.learner0.rank_host)
+print("reached", outcome.progress.train_iter, outcome.cfg.system.learner0.host)
 """
 
 

@@ -4,12 +4,11 @@ import os
 import queue
 import signal
 import threading
-from types import SimpleNamespace
 
 import pytest
 from easydict import EasyDict
 
-from ding.entry.supervisor import END_S, Backend, ProcessBackend, Supervisor
+from ding.entry.supervisor import Backend, ProcessBackend, Supervisor
 from ding.entry.worker_process import Ended, Started, WorkerDied, WorkerPlan, WorkerProcess
 from tests.entry.test_worker_process import serve
 
@@ -30,12 +29,6 @@ class Run:
 
     def deal_with_error(self, error):
         self.told.put(("error", error))
-
-    def status(self):
-        return SimpleNamespace(workers=self.workers)
-
-    workers = ()  # with their states, as the coordinator knows them
-    system_shutdown_flag = True
 
     def expect(self, *beginning):
         told = self.told.get(timeout=PATIENCE_S)
@@ -250,25 +243,3 @@ def test_workers_of_a_cluster_wait_for_capacity_unless_they_are_the_last_of_thei
     backend.report(Started("c0", 5, "elsewhere"))
     run.expect("back", "collector", "c0", "elsewhere", 5)
     assert run.told.empty() and backend.done.empty()
-
-
-@pytest.fixture
-def end_soon(monkeypatch):
-    monkeypatch.setitem(END_S, "collector", 0.05)
-
-
-def state(name, state):
-    return SimpleNamespace(name=name, state=state)
-
-
-def test_a_worker_whose_task_does_not_end_with_the_run_is_killed_and_named(supervise, end_soon, caplog):
-    supervisor, run, workers = supervise(names=("c0", "c1", "c2"))
-    run.workers = [state("c0", "free"), state("c1", "busy"), state("c2", "lost")]
-    supervisor.close()
-    told = "c1 was killed: the task of c1 has not ended within 0.05 s of the end"
-    assert str(run.expect("gone", "collector", "c1")[3]) == told
-    assert supervisor.lost("collector", "c2", TimeoutError("it does not answer")) is False
-    run.expect("gone", "collector", "c2")
-    assert workers[0].pid is not None and supervisor.restarts == {}
-    supervisor.end()
-    assert [text for text in caplog.messages if "c1" in text] == [told] and run.told.empty()

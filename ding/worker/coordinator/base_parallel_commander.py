@@ -220,18 +220,12 @@ class BaseCommander(SavedAttributes, Configurable, ABC):
         """
         return False
 
-    @property
-    def collector_task_places(self) -> int | None:
-        """The number of collector tasks that may run at a time; None if the commander does not count them."""
-        space: LimitedSpaceContainer | None = getattr(self, "_collector_task_space", None)
-        return None if space is None else space.max_val
-
     def increase_collector_task_space(self) -> None:
-        """Handle that a collector has joined."""
+        """Handle that an operator has brought a collector."""
         self._collector_task_space.increase_space()
 
     def decrease_collector_task_space(self) -> None:
-        """Handle that a collector has left."""
+        """Handle that a collector of an operator has left, or was lost."""
         self._collector_task_space.decrease_space()
 
     def close(self) -> None:  # noqa: B027 overriding it is optional

@@ -16,16 +16,9 @@ from ding.worker.learner.checkpoint import NORMALIZATION
 from ding.worker.transport.chunk import chunks_of, pack_batches
 from ding.worker.transport.transport import (
     COLLECTOR,
-    COLLECTOR_CLOSE,
-    COLLECTOR_DATA,
-    COLLECTOR_START,
     DEFAULT_TRANSPORT,
     LEARNER,
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    RESOURCE,
+    TaskName,
     TaskStalled,
     WorkerLost,
     WorkerReleased,
@@ -35,8 +28,8 @@ from ding.worker.transport.transport import (
 )
 
 SampleList = list[dict[str, Any]]  # samples, or their metadata
-_START = {COLLECTOR: COLLECTOR_START, LEARNER: LEARNER_START}
-_CLOSE = {COLLECTOR: COLLECTOR_CLOSE, LEARNER: LEARNER_CLOSE}
+_START = {COLLECTOR: TaskName.COLLECTOR_START, LEARNER: TaskName.LEARNER_START}
+_CLOSE = {COLLECTOR: TaskName.COLLECTOR_CLOSE, LEARNER: TaskName.LEARNER_CLOSE}
 # How long a collector may take to end its task when the coordinator ends.
 _ABORT_S = 3.0
 # How many batches a message holds; a learner that wants more is asked again.
@@ -81,13 +74,7 @@ class TaskRun:
             TypeError: the task contains a value that a message cannot hold.
         """
         own = {f"{self.worker.kind}_id": self.worker.worker_id, "resource_info": self.worker.resource}
-        try:
-            self._send(_START[self.worker.kind], task_info={**self.task, **own})
-        except TypeError as e:
-            raise TypeError(
-                f"the task {self.task_id} cannot be sent to a worker: {e}; in parallel training the sections env and "
-                "policy may hold numbers, strings, lists and dicts only"
-            ) from e
+        self._send(_START[self.worker.kind], task_info={**self.task, **own})
 
     def run(self) -> bool:
         """Exchange messages until the task is done (return True) or the coordinator ends (return False).
@@ -116,10 +103,10 @@ class TaskRun:
     def _collect(self) -> bool:
         is_eval = self.task["collector_cfg"]["eval_flag"]
         if not is_eval and not self._side.may_ask_collector(self.task_id, self.buffer_id):
-            self._send(RESOURCE)  # a sign of life, which asks nothing of the samples that wait
+            self._send(TaskName.RESOURCE)  # a sign of life, which asks nothing of the samples that wait
             return bool(self._side.is_collector_task_useless(self.task_id))
         try:
-            return self._take_collected(self._send(COLLECTOR_DATA))
+            return self._take_collected(self._send(TaskName.COLLECTOR_DATA))
         finally:
             self._side.deal_with_collector_answer(self.task_id, self.buffer_id)
 
@@ -141,14 +128,14 @@ class TaskRun:
     def _learn(self) -> bool:
         demand, self._demand = self._demand, None
         if demand is None:
-            demand = self._send(LEARNER_GET_DATA, **self._news())
+            demand = self._send(TaskName.LEARNER_GET_DATA, **self._news())
             if self._take_infos(demand):
                 return True
         self._check_silence(demand, "made no iteration, though it has data,")
         batches = self._batches(demand)
         if not batches:
             return False
-        self._demand = self._send(LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
+        self._demand = self._send(TaskName.LEARNER_LEARN, **pack_batches(batches), **self._news(), demand=True)
         return self._take_infos(self._demand)
 
     def _news(self) -> dict[str, Any]:
@@ -235,9 +222,8 @@ class CommCoordinator:
         self.operator: OperatorWorkers | None = None
         if cfg.get("operator_server"):
             joining = partial(self.join, timeout_s=self._max_retry_second)
-            self.operator = OperatorWorkers(
-                cfg["operator_server"], joining, self.leave, logger, callback_fn.deal_with_error
-            )
+            leaving = partial(self.drop, reason="the operator no longer lists it")
+            self.operator = OperatorWorkers(cfg["operator_server"], joining, leaving, logger)
 
     def start(self) -> None:
         """Connect all workers of the config at the same time; with an operator, wait for further ones.
@@ -271,7 +257,7 @@ class CommCoordinator:
             WorkerLost, TaskFailed: see `connect`.
         """
         self._connect(kind, name, host, port, timeout_s)
-        if kind == COLLECTOR:
+        if kind == COLLECTOR and self.operator is not None:
             self._callback_fn.deal_with_increase_collector()
         else:
             self._callback_fn.deal_with_worker_free(kind, name)
@@ -285,14 +271,8 @@ class CommCoordinator:
         _, host, port = self._cfg[kind][name]
         self.join(kind, name, host, port, timeout_s)
 
-    def leave(self, kind: str, name: str) -> None:
-        """Disconnect a worker, if it is connected; its running task is lost."""
-        worker = self.workers.find(name)
-        if worker is not None:
-            self._release(worker, worker.client.close)
-
     def drop(self, kind: str, name: str, reason: str) -> None:
-        """Remove a worker that has died; like `leave`, but without a message to it."""
+        """Remove a worker that has died, without a message to it; its running task is lost."""
         worker = self.workers.find(name)
         if worker is not None:
             self._release(worker, partial(worker.client.drop, reason))
@@ -301,7 +281,7 @@ class CommCoordinator:
         """Mark a worker as lost, and `end` its client; return False if it is lost already. See `WorkerTable.leave`."""
         if not self.workers.leave(worker, only_if_free):
             return False
-        if worker.kind == COLLECTOR:
+        if worker.kind == COLLECTOR and self.operator is not None:
             self._callback_fn.deal_with_decrease_collector()
         end()
         return True
@@ -323,10 +303,6 @@ class CommCoordinator:
         worker = self.workers.take(kind, task)
         if worker is None:
             return False
-        if kind == COLLECTOR:  # counted by name: a worker that returns continues the numbers, which give its seeds
-            is_eval = bool(task["collector_cfg"]["eval_flag"])
-            task = {**task, "task_number": worker.given[is_eval]}
-            worker.given[is_eval] += 1
         run = TaskRun(
             worker,
             task,

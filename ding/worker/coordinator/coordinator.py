@@ -39,12 +39,10 @@ from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
 from ding.worker.coordinator.status import RunStatus, read_status, status_pages
 from ding.worker.coordinator.worker_table import ReconnectSupervisor, WorkerSupervisor
 from ding.worker.learner.checkpoint import NORMALIZATION
-from ding.worker.transport.stores import StorageError
 from ding.worker.transport.transport import (
     COLLECTOR,
     DEFAULT_TRANSPORT,
     LEARNER,
-    TaskFailed,
     TaskStalled,
     WorkerLost,
     WorkerReleased,
@@ -65,14 +63,6 @@ DATA_WAIT_S = 0.25
 HOLD_S = 5.0
 # Seconds without an env step after which the user is told; `task_silence_s` says when the worker is restarted.
 TELL_SILENCE_S = 15.0
-# The number of consecutive collecting tasks that may fail to write samples; each has retried for some seconds.
-_MAX_STORAGE_ERRORS = 5
-# The keys of what learners count, and the message about it.
-_LOSSES = {
-    "bad_files": "has skipped {} bad files of samples",
-    "unwritten_weights": "could not write its weights {} times",
-    "unwritten_checkpoints": "could not save {} of its checkpoints",
-}
 
 
 class Coordinator(Configurable):
@@ -179,7 +169,6 @@ class Coordinator(Configurable):
         self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
         self._normalization = Normalization()
         self.parts: dict[str, Any] = {NORMALIZATION: self._normalization}
-        self._storage_errors = 0  # the number of errors since the last samples
         for path, page in status_pages(self.status).items():
             self._comm_coordinator.connector.serve_page(path, page)
         self._life = threading.Lock()
@@ -238,7 +227,6 @@ class Coordinator(Configurable):
         try:
             self._run_state.begin()
             self._comm_coordinator.start()
-            self._scheduler.count_spare_collectors()
             self._run_state.take_up()
             self._share_normalization()
             self._scheduler.start()
@@ -293,10 +281,6 @@ class Coordinator(Configurable):
         """Resume the run of a `state_dict`, see `ParallelRunState.load_state_dict`."""
         self._run_state.load_state_dict(state_dict)
 
-    def resume(self, path: str | None = None) -> None:
-        """Resume the run whose state is in a folder, see `ParallelRunState.resume`."""
-        self._run_state.resume(path)
-
     # Events of collectors.
 
     def may_ask_collector(self, task_id: str, buffer_id: str) -> bool:
@@ -319,7 +303,6 @@ class Coordinator(Configurable):
         count = len(samples)
         if not count:
             return
-        self._storage_errors = 0
         pushed = self._buffers.push(buffer_id, samples)
         if pushed is None:
             log = self.info if self._monitor.is_over else self.error  # late samples are expected at the end
@@ -408,12 +391,10 @@ class Coordinator(Configurable):
         self._require(task_id)
         if not self._buffers.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
-        losses = self._task_state[task_id].losses
-        for kind, text in _LOSSES.items():
-            count = int(info.get(kind, 0))
-            if losses[kind] < count >= 2 * losses[kind]:  # not each one of many
-                losses[kind] = count
-                self.error(f"the learner of the task {task_id} {text.format(count)}; see its log")
+        state, bad_files = self._task_state[task_id], int(info.get("bad_files", 0))
+        if state.bad_files < bad_files >= 2 * state.bad_files:  # not each one of many
+            state.bad_files = bad_files
+            self.error(f"the learner of the task {task_id} has skipped {bad_files} bad files of samples; see its log")
         if self.on_averages is not None and info.get("averages"):
             self.on_averages(info["averages"])
         is_first = self._monitor.take_learner_info(info)
@@ -445,18 +426,7 @@ class Coordinator(Configurable):
     def deal_with_task_error(self, kind: str, task: Task, error: Exception) -> None:
         """Handle the failure of a task: in the worker (`TaskFailed`), or here in the processing of its messages."""
         self.error(f"{kind} task {task['task_id']} has failed: {failure_text(error)}")
-        if kind == COLLECTOR and self._is_tolerable(error):
-            self._scheduler.forget(kind, task)
-        else:
-            self._scheduler.fail(kind, task, error)
-
-    def _is_tolerable(self, error: Exception) -> bool:
-        """Return whether the error is a failure to write samples, of which only a few have occurred in a row."""
-        if not (isinstance(error, TaskFailed) and error.result.get("exception") == StorageError.__name__):
-            return False
-        with self._scheduler.lock:
-            self._storage_errors += 1
-            return self._storage_errors <= _MAX_STORAGE_ERRORS
+        self._scheduler.fail(kind, task, error)
 
     def deal_with_error(self, error: Exception) -> None:
         """End the run because of an error that belongs to no task."""
@@ -481,13 +451,15 @@ class Coordinator(Configurable):
         self._scheduler.notify()
 
     def deal_with_increase_collector(self) -> None:
-        """Handle that a collector has joined, as a replacement or in addition."""
-        self._scheduler.change_collectors(1)
+        """Handle that an operator has brought a collector."""
+        with self._scheduler.lock:
+            self._commander.increase_collector_task_space()
         self._scheduler.notify()
 
     def deal_with_decrease_collector(self) -> None:
-        """Handle that a collector has left; inform the commander if fewer are left than may run tasks."""
-        self._scheduler.change_collectors(-1)
+        """Handle that a collector of an operator has left, or was lost."""
+        with self._scheduler.lock:
+            self._commander.decrease_collector_task_space()
 
     def deal_with_worker_lost(self, kind: str, worker_id: str, task: Task | None, error: WorkerLost) -> None:
         """Handle the loss of a worker, and of its task if it had one; the run continues if the worker may return."""

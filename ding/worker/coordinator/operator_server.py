@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ding.interaction.base import get_values_from_response
-from ding.interaction.http_client import HttpEngine, literal, split_http_address
+from ding.interaction.http_client import HttpEngine, literal
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, check_config, instance_of, integer, number
 from ding.utils.system_helper import DaemonThreads, get_operator_server_kwargs
 from ding.worker.transport.transport import COLLECTOR, LEARNER
@@ -44,7 +43,7 @@ class OperatorServer:
 
     Raises:
         requests.RequestException: the operator cannot be reached, or answers with an error status or in a wrong form;
-            all requests may raise it. The message contains method, URL and status.
+            all requests may raise it. The message contains the URL.
 
     Example:
         >>> server = OperatorServer("operator.example.com", 8080, namespace="default", name="job-coordinator")
@@ -62,7 +61,7 @@ class OperatorServer:
         namespace: str | None = None,
         name: str | None = None,
     ) -> None:
-        self._engine = _OperatorEngine(host, port or (443 if https else 80), https, api_version)
+        self._engine = HttpEngine(host, port or (443 if https else 80), https, api_version)
         self._api_version = api_version
         self._namespace, self._name = namespace, name
         self._worker_type: str | None = None
@@ -133,31 +132,9 @@ class OperatorServer:
         try:
             _, success, code, message, data = get_values_from_response(response)
         except (ValueError, KeyError) as e:
-            reason = f"the operator at {_place(response.request)} answered with no envelope of success, code and data"
+            reason = f"the operator at {response.url} answered with no envelope of success, code and data"
             raise requests.RequestException(f"{reason}: {response.text[:_SHOWN]!r}", response=response) from e
         return bool(success), int(code), str(message), {} if data is None else data
-
-
-class _OperatorEngine(HttpEngine):
-    """An engine whose errors name the request."""
-
-    def _base_headers(self) -> Mapping[str, str]:
-        return {"Content-Type": "application/json"}
-
-    def _error_handler(self, err: requests.RequestException) -> NoReturn:
-        import requests
-
-        response = err.response
-        if response is None:
-            raise type(err)(
-                f"the operator at {_place(err.request)} does not answer: {err}", request=err.request
-            ) from err
-        reason = f"the operator at {_place(response.request)} answered with the status {response.status_code}"
-        raise requests.HTTPError(f"{reason}: {response.text[:_SHOWN]!r}", response=response) from err
-
-
-def _place(request: Any) -> str:
-    return "an unknown place" if request is None else f"{request.url} ({request.method})"
 
 
 def make_operator_server(cfg: Mapping[str, Any], worker_type: str) -> OperatorServer:
@@ -171,26 +148,15 @@ def make_operator_server(cfg: Mapping[str, Any], worker_type: str) -> OperatorSe
     return server
 
 
-class WorkerId(NamedTuple):
-    """The id of a worker of an operator; its name, `host:port`, is its address."""
-
-    kind: str
-    name: str
-
-
-class _State(Enum):
-    JOINING = auto()
-    JOINED = auto()
-    LEAVING = auto()
-    FAILED = auto()
+WorkerId = tuple[str, str]  # the kind of a worker of an operator, and its name, `host:port`
 
 
 class OperatorSync:
     """The synchronisation of the connected workers with the operator's list, which it requests periodically.
 
-    New workers are connected, and those that are no longer listed disconnected, each in a thread of its own, so that
-    one that does not answer delays no other. A worker that could not join, or was lost, is reported to the operator,
-    and tried again as long as it is listed. While the operator fails, the workers stay as they are.
+    New workers are connected, each in a thread of its own, so that one that does not answer delays no other; those that
+    are no longer listed are disconnected. A worker that could not join, or was lost, is reported to the operator, and
+    tried again as long as it is listed. While the operator fails, the workers stay as they are.
 
     Args:
         kinds: the kinds of workers to manage.
@@ -199,7 +165,6 @@ class OperatorSync:
         logger: a text logger.
         period_s: seconds from one request to the next.
         reports_failures: whether failed workers are reported to the operator.
-        on_error: called with an error that ends the synchronisation.
     """
 
     def __init__(
@@ -211,14 +176,14 @@ class OperatorSync:
         logger: Any,
         period_s: float,
         reports_failures: bool = False,
-        on_error: Callable[[Exception], None] | None = None,
     ) -> None:
         self._operator, self._kinds = operator, kinds
         self._join, self._leave = join, leave
-        self._logger, self._period_s = logger, period_s
-        self._reports_failures, self._on_error = reports_failures, on_error
-        self._states: dict[WorkerId, _State] = {}
+        self._logger, self._period_s, self._reports_failures = logger, period_s, reports_failures
         self._known: set[WorkerId] = set()  # all that were ever listed
+        self._joining: set[WorkerId] = set()
+        self._joined: set[WorkerId] = set()
+        self._failed: set[WorkerId] = set()
         self._changed = threading.Condition()
         self._is_closing = False
         self._problem = ""  # the last error of the operator or of a worker
@@ -228,26 +193,20 @@ class OperatorSync:
         """Request the initial workers; repeat the request while the operator is not up yet, or fails.
 
         Raises:
-            ConnectionError: the operator has not agreed in time, or refuses.
+            ConnectionError: the operator has not agreed in time.
         """
-        deadline = monotonic() + timeout_s
-        while not self._has_agreed(data):
-            if monotonic() + RETRY_S > deadline or self._wait(RETRY_S):
-                raise ConnectionError(f"the operator has given no replicas within {timeout_s:g} s: {self._problem}")
-
-    def _has_agreed(self, data: Mapping[str, Any]) -> bool:
         import requests
 
-        try:
-            self._checked(self._operator.post_replicas(data))
-        except requests.ReadTimeout as e:  # it may have created them: a second request could create twice as many
-            raise ConnectionError(str(e)) from e
-        except requests.RequestException as e:
-            if e.response is not None and 400 <= e.response.status_code < 500:
-                raise ConnectionError(str(e)) from e
-            self._problem = str(e)
-            return False
-        return True
+        deadline = monotonic() + timeout_s
+        while True:
+            try:
+                self._checked(self._operator.post_replicas(data))
+                return
+            except requests.RequestException as e:
+                # After a timeout it may have created them: a second request could create twice as many.
+                is_final = isinstance(e, requests.ReadTimeout) or monotonic() + RETRY_S > deadline
+                if is_final or self._wait(RETRY_S):
+                    raise ConnectionError(f"the operator has given no replicas within {timeout_s:g} s: {e}") from e
 
     def start(self) -> None:
         """Start the thread."""
@@ -268,16 +227,13 @@ class OperatorSync:
             )
 
     def lost(self, kind: str, name: str, error: Exception) -> bool:
-        """Report a lost worker to the operator, unless it is leaving; see `WorkerSupervisor`.
+        """Report a lost worker to the operator, unless it has left; see `WorkerSupervisor`.
 
         Returns:
             False if the operator has never listed it: a worker of the config does not return.
         """
-        with self._changed:
-            worker = WorkerId(kind, name)
-            if self._states.get(worker, _State.LEAVING) is not _State.LEAVING:
-                self._states[worker] = _State.FAILED
-            return worker in self._known
+        self._settle((kind, name), self._failed)
+        return (kind, name) in self._known
 
     def close(self) -> None:
         """Stop, in bounded time: a request in progress is not waited for. Further calls do nothing."""
@@ -288,24 +244,17 @@ class OperatorSync:
         self._threads.join(JOIN_S)
 
     def _run(self) -> None:
-        import requests
-
         is_failing = False
-        try:
-            while not self._is_closing:
-                try:
-                    self._synchronise()
-                    is_failing = False
-                except (requests.RequestException, ValueError) as e:
-                    self._problem = str(e)
-                    if not is_failing and not self._is_closing:
-                        self._logger.error("the workers are left as they are: %s", e)
-                    is_failing = True
-                self._wait(self._period_s)
-        except Exception as e:  # the thread has no caller
-            self._logger.exception("the synchronisation with the operator has ended")
-            if self._on_error is not None and not self._is_closing:
-                self._on_error(e)
+        while not self._is_closing:
+            try:
+                self._synchronise()
+                is_failing = False
+            except Exception as e:  # of the operator, whatever it answers
+                self._problem = str(e)
+                if not is_failing and not self._is_closing:
+                    self._logger.error("the workers are left as they are: %r", e)
+                is_failing = True
+            self._wait(self._period_s)
 
     def _wait(self, timeout_s: float) -> bool:
         """Wait for `timeout_s` seconds, or until `close` is called; return whether it was."""
@@ -313,37 +262,26 @@ class OperatorSync:
             return self._changed.wait_for(lambda: self._is_closing, timeout_s)
 
     def _synchronise(self) -> None:
-        """Report failed workers, and compare the operator's list with the connected workers.
-
-        Raises:
-            requests.RequestException: the operator fails.
-            ValueError: the list contains an invalid name.
-        """
-        with self._changed:
-            failed = {worker for worker, state in self._states.items() if state is _State.FAILED}
+        """Report failed workers, and compare the operator's list with the connected workers."""
+        failed = self._failed.copy()
         if failed and self._reports_failures:
-            pods = {kind: sorted(_pod(worker.name) for worker in failed if worker.kind == kind) for kind in self._kinds}
+            pods = {kind: sorted(_pod(name) for k, name in failed if k == kind) for kind in self._kinds}
             self._checked(self._operator.post_replicas_failed(**{f"{kind}s": names for kind, names in pods.items()}))
         data = self._checked(self._operator.get_replicas())
-        listed: dict[WorkerId, tuple[str, int]] = {}
-        for kind in self._kinds:
-            names = data.get(f"{kind}s") or () if isinstance(data, Mapping) else None
-            if not isinstance(names, (Mapping, list, tuple)) or not all(isinstance(name, str) for name in names):
-                raise ValueError(f"the operator at {self._operator.url} lists no valid {kind}s: {str(data)[:_SHOWN]}")
-            listed |= {WorkerId(kind, name): _address(name) for name in names}
+        listed = {(kind, name) for kind in self._kinds for name in data.get(f"{kind}s") or ()}
         with self._changed:
-            self._known.update(listed)
-            for worker in failed:  # one that is listed is tried again
-                del self._states[worker]
             if self._is_closing:
                 return
-            for worker in listed.keys() - self._states.keys():
-                self._states[worker] = _State.JOINING
-                self._threads.start(f"operator_{worker.kind}", self._do_join, worker, *listed[worker])
-            for worker in self._states.keys() - listed.keys():
-                if self._states[worker] is _State.JOINED:
-                    self._states[worker] = _State.LEAVING
-                    self._threads.start(f"operator_{worker.kind}", self._do_leave, worker)
+            self._known |= listed
+            self._failed -= failed  # one that is listed is tried again
+            new, gone = listed - self._joining - self._joined - self._failed, self._joined - listed
+            self._joining |= new
+            self._joined -= gone
+        for kind, name in new:
+            self._threads.start(f"operator_{kind}", self._do_join, kind, name)
+        for kind, name in gone:
+            self._leave(kind, name)
+            self._logger.info("%s %s is no longer listed, and has left", kind, name)
 
     def _checked(self, reply: Reply) -> Any:
         success, code, message, data = reply
@@ -353,27 +291,25 @@ class OperatorSync:
             raise requests.RequestException(f"the operator at {self._operator.url} refuses (code {code}): {message}")
         return data
 
-    def _do_join(self, worker: WorkerId, host: str, port: int) -> None:
-        state = _State.JOINED
+    def _do_join(self, kind: str, name: str) -> None:
+        state = self._joined
+        host, _, port = name.rpartition(":")
         try:
-            self._join(worker.kind, worker.name, host, port)
+            self._join(kind, name, host, int(port))
         except Exception as e:  # whatever it is, the operator replaces the worker
-            state, self._problem = _State.FAILED, f"{worker.kind} {worker.name} could not be connected: {e}"
+            state, self._problem = self._failed, f"{kind} {name} could not be connected: {e}"
             if not self._is_closing:
                 self._logger.error("%s", self._problem)
-        with self._changed:
-            if self._states.get(worker) is _State.JOINING:  # otherwise it was lost right after it joined
-                self._states[worker] = state
-            self._changed.notify_all()
+        self._settle((kind, name), state)
 
-    def _do_leave(self, worker: WorkerId) -> None:
-        try:
-            self._leave(*worker)
-            self._logger.info("%s %s is no longer listed, and has left", *worker)
-        except Exception:  # the thread has no caller
-            self._logger.exception("%s %s could not be disconnected", *worker)
+    def _settle(self, worker: WorkerId, state: set[WorkerId]) -> None:
+        """Note that a worker has joined or failed, unless it has left, or was lost right after it joined."""
         with self._changed:
-            del self._states[worker]
+            if worker in self._joining or worker in self._joined:
+                self._joining.discard(worker)
+                self._joined.discard(worker)
+                state.add(worker)
+            self._changed.notify_all()
 
 
 _OPERATOR_SETTINGS = Settings(
@@ -395,7 +331,7 @@ class OperatorWorkers(OperatorSync):
         cfg: may contain `system_addr` and `api_version`, see `get_operator_server_kwargs`; `init_replicas_request`, the
             request for the initial workers; `collector_target_num` and `learner_target_num` (0), how many must be
             connected before `connect` returns; `sync_period_s` (1.0).
-        join, leave, logger, on_error: see `OperatorSync`.
+        join, leave, logger: see `OperatorSync`.
 
     Raises:
         ConfigError: a value is not allowed, or there is no address.
@@ -407,12 +343,11 @@ class OperatorWorkers(OperatorSync):
         join: Callable[[str, str, str, int], None],
         leave: Callable[[str, str], None],
         logger: Any,
-        on_error: Callable[[Exception], None],
     ) -> None:
         check_config(cfg, "operator_server", _OPERATOR_SETTINGS.rules())
         self._cfg = {**_OPERATOR_SETTINGS.config(), **cfg}
         operator, period_s = make_operator_server(cfg, "coordinator"), self._cfg["sync_period_s"]
-        super().__init__(operator, (LEARNER, COLLECTOR), join, leave, logger, period_s, True, on_error)
+        super().__init__(operator, (LEARNER, COLLECTOR), join, leave, logger, period_s, reports_failures=True)
 
     def connect(self, count: Callable[[str], int], timeout_s: float) -> None:
         """Request workers, and wait until enough of both kinds are connected.
@@ -431,21 +366,6 @@ class OperatorWorkers(OperatorSync):
         wanted = {kind: int(self._cfg[f"{kind}_target_num"]) for kind in (LEARNER, COLLECTOR)}
         what = " and ".join(f"{number} {kind}s" for kind, number in wanted.items())
         self.wait_for(lambda: all(count(kind) >= number for kind, number in wanted.items()), what, timeout_s)
-
-
-def _address(name: str) -> tuple[str, int]:
-    """Return the address of a worker.
-
-    Raises:
-        ValueError: the name is not an address.
-    """
-    try:
-        host, port, _, path = split_http_address(f"http://{name}", default_port=0)
-    except ValueError:
-        host, port, path = None, 0, ""
-    if not host or not port or path or "@" in name:
-        raise ValueError(f"the operator lists {name!r}, which is no worker; it must be host:port")
-    return host, port
 
 
 def _pod(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import threading
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from ding.utils.state_folder import FOLDER, StateError, StateFolder, describe_state, flat_config, read_run_state
+from ding.utils.state_folder import FOLDER, StateFolder, describe_state, flat_config, read_run_state
 from ding.utils.system_helper import DaemonThreads
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.run_monitor import RunMonitor
@@ -130,39 +129,13 @@ class ParallelRunState:
         held, dropped = (sum(column) for column in zip((0, 0), *counts, strict=True))
         self._owner.info(f"{held} samples are restored; {dropped} are lost, as their chunks were deleted")
 
-    def resume(self, path: str | None = None) -> None:
-        """Resume the run whose state is in a folder; call it before `start`.
-
-        Args:
-            path: path of the folder; None stands for `<exp_name>/run_state`.
-
-        Raises:
-            FileNotFoundError: there is no state.
-            StateError: the state is damaged, belongs to a serial run, does not fit the config, or has another version.
-            ConfigError: the state belongs to a run with another config.
-            RuntimeError: the coordinator has been started.
-        """
-        if not self._resume(path or self._path):
-            raise FileNotFoundError(errno.ENOENT, "there is no state of a run", path or self._path)
-
-    def _resume(self, path: str) -> bool:
-        """Resume the run whose state is in a folder; return False if there is none."""
-        state = read_run_state(path, "parallel", self._config)
-        if state is None:
-            return False
-        try:
-            self.load_state_dict(state)
-        except (KeyError, TypeError, ValueError) as e:
-            raise StateError(
-                f"the state in {path} does not fit the config, or is of another version: {e!r}; remove it to begin anew"
-            ) from e
-        self._owner.info(f"the run resumes from {path}")
-        return True
-
     def begin(self) -> None:
         """Resume a saved run if there is one and the config says so, and begin to save the state periodically."""
         if self._should_resume and not self._is_resumed:
-            self._resume(self._path)
+            state = read_run_state(self._path, "parallel", self._config)
+            if state is not None:
+                self.load_state_dict(state)
+                self._owner.info(f"the run resumes from {self._path}")
         self._has_begun = True
         if self._interval_s:
             self._threads.start("coordinator_state", self._write_periodically)

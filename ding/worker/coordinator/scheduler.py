@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -21,7 +21,6 @@ from ding.worker.transport.transport import COLLECTOR, LEARNER, QUEUE_SIZE
 COMMANDER_TIMEOUT_S = 5.0
 # A commander may depend on the time, so it is asked again after this time without any event.
 IDLE_S = 1.0
-_SHOWN = 200  # characters of a task in an error
 
 
 class RunOwner(Protocol):
@@ -45,13 +44,13 @@ class TaskState:
     """A running task.
 
     Attributes:
-        losses: number of losses that were logged, by kind.
+        bad_files: number of bad files of samples that was logged last.
         is_silent: whether the user was told that it makes no env steps.
     """
 
     task_id: str
     start_time: float = field(default_factory=monotonic)
-    losses: Counter[str] = field(default_factory=Counter)
+    bad_files: int = 0
     is_silent: bool = False
 
 
@@ -89,8 +88,6 @@ class TaskScheduler:
         self._buffers, self._monitor, self._comm, self._owner = buffers, monitor, comm, owner
         self._timeouts_s = timeouts_s
         self._again: deque[Task] = deque()
-        self._spare_collectors = 0  # collectors beyond the commander's task space at the start
-        self._collectors_since = 0  # change in the number of collectors since the start
         self._waiting: dict[str, list[tuple[Task, float]]] = {LEARNER: [], COLLECTOR: []}  # tasks, and since when
         self._changed = threading.Condition()
         self._is_notified = self._is_ending = False
@@ -181,31 +178,14 @@ class TaskScheduler:
         return 0 if self._monitor.is_over else self._comm.workers.free_count(kind)
 
     def next_task(self, kind: str) -> Task | None:
-        """Return the commander's next task of this kind, or one that is to run again.
-
-        Raises:
-            ValueError: the commander's task lacks an entry, or has the id of a running one.
-        """
+        """Return the commander's next task of this kind, or one that is to run again."""
         if kind == LEARNER and self._again:
             return self._again.popleft()
         with self.lock:
             task = self.commander.get_collector_task() if kind == COLLECTOR else self.commander.get_learner_task()
-            if task is not None:
-                self._check(kind, task)
-                if kind == LEARNER:
-                    self.learner_tasks[task["task_id"]] = task
+            if task is not None and kind == LEARNER:
+                self.learner_tasks[task["task_id"]] = task
             return task
-
-    def _check(self, kind: str, task: Task) -> None:
-        needed = ["task_id", "buffer_id"]
-        if kind == COLLECTOR:
-            needed.append("collector_cfg")
-        elif isinstance(task, Mapping) and task.get("buffer_id") not in self._buffers.buffers:
-            needed.append("replay_buffer_cfg")
-        problem = ", ".join(key for key in needed if not isinstance(task, Mapping) or key not in task)
-        if problem or task["task_id"] in self.running:
-            problem = f"lacks {problem}" if problem else "has the id of a running task"
-            raise ValueError(f"a {kind} task of {type(self.commander).__name__} {problem}: {str(task)[:_SHOWN]}")
 
     def begin_task(self, kind: str, task: Task) -> bool:
         """Give the task to a free worker; return False if there is none, or no buffer for the collected samples."""
@@ -215,9 +195,9 @@ class TaskScheduler:
         # Registered before it begins: its first data may arrive before `send` returns.
         self.running[task["task_id"]] = TaskState(task["task_id"])
         sent = dict(task)
-        buffer_cfg = sent.pop("replay_buffer_cfg", None)
-        if buffer_cfg is not None:  # a learner task that runs again finds its buffer open
-            self._buffers.open(task["buffer_id"], buffer_cfg)
+        sent.pop("replay_buffer_cfg", None)
+        if kind == LEARNER and task["buffer_id"] not in self._buffers.buffers:  # one that runs again finds it open
+            self._buffers.open(task["buffer_id"], task["replay_buffer_cfg"])
         if collects and self._buffers.is_limited(task["buffer_id"]):
             sent[QUEUE_SIZE] = 1  # so it waits with its next chunk until the last one is inserted
         send = self._comm.send_collector_task if kind == COLLECTOR else self._comm.send_learner_task
@@ -274,25 +254,3 @@ class TaskScheduler:
         self._buffers.forget_task(task_id)
         if buffer_id is not None:
             self._buffers.close_buffer(buffer_id)
-
-    # How many collecting tasks may run at a time.
-
-    def count_spare_collectors(self) -> None:
-        """Note how many of the collectors present at the start exceed the commander's task space."""
-        places = self.commander.collector_task_places
-        if places is not None:
-            self._spare_collectors = max(0, self._comm.workers.count(COLLECTOR) - places)
-
-    def change_collectors(self, change: int) -> None:
-        """Count one collector more (1) or less (-1), and change the commander's task space accordingly."""
-        with self.lock:
-            before = self._places_since()
-            self._collectors_since += change
-            if self._places_since() > before:
-                self.commander.increase_collector_task_space()
-            elif self._places_since() < before:
-                self.commander.decrease_collector_task_space()
-
-    def _places_since(self) -> int:
-        """Return the change in task space since the start; spare collectors do not change it."""
-        return max(0, self._collectors_since) + min(0, self._collectors_since + self._spare_collectors)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal, Protocol
 
@@ -116,7 +115,6 @@ class Worker:
     Attributes:
         resource: its answer to the request for its resources.
         restarts: how often a worker of this name has returned.
-        given: how many collecting tasks (False) and evaluations (True) were given to workers of this name.
         task_id: the task it runs, or None.
         is_lost: whether it is no longer connected.
     """
@@ -127,7 +125,6 @@ class Worker:
     resource: dict[str, Any]
     address: str = ""
     restarts: int = 0
-    given: Counter[bool] = field(default_factory=Counter)
     task_id: str | None = None
     is_lost: bool = False
 
@@ -149,7 +146,7 @@ class WorkerTable:
             before = self._workers.get(worker.worker_id)
             if before is not None:
                 before.is_lost = True
-                worker.restarts, worker.given = before.restarts + 1, before.given
+                worker.restarts = before.restarts + 1
             self._workers[worker.worker_id] = worker
             self._free.update(worker.kind, worker.worker_id, worker.resource)
 

@@ -204,8 +204,6 @@ class BaseLearner(SavedAttributes, Configurable):
     get_data: Callable[[int], Any] | None = None
     # The source of the batches of `start`; None for the dataloader.
     batch_source: BatchSource | None = None
-    # Called with the error if a checkpoint cannot be written; None raises the error.
-    on_unsaved: Callable[[OSError], Any] | None = None
     # If set, called with the iteration and the averages of the monitored values whenever they are logged.
     on_averages: Callable[[int, dict[str, float]], Any] | None = None
 

@@ -241,18 +241,11 @@ class SaveCkptHook(PeriodicHook):
         name = engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar"
         folder = checkpoint_folder(engine)
         path = os.path.join(folder, name)
-        try:
-            save_file(path, checkpoint_state(engine))
-        except OSError as e:
-            if engine.on_unsaved is None:
-                raise
-            engine.on_unsaved(e)
-            engine.logger.error("the checkpoint %s is not saved: %s", path, e)
-        else:
-            engine.info(f"saved the checkpoint {path}")
-            keep = self._keep or engine.keep_checkpoints
-            if keep is not None:
-                delete_old_checkpoints(folder, int(keep), newest=name)
+        save_file(path, checkpoint_state(engine))
+        engine.info(f"saved the checkpoint {path}")
+        keep = self._keep or engine.keep_checkpoints
+        if keep is not None:
+            delete_old_checkpoints(folder, int(keep), newest=name)
 
 
 class LogShowHook(PeriodicHook):

@@ -23,7 +23,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, RESOURCE, Handler, WorkerServer, get_transport
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, Handler, TaskName, WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
 
@@ -180,7 +180,6 @@ class TaskSlot(Generic[T]):
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._is_abandoned = False  # whether the coordinator of the task has left
         self._abandoning: threading.Thread | None = None
         self._report: dict[str, Any] = {}
 
@@ -188,7 +187,7 @@ class TaskSlot(Generic[T]):
         """Make a task and return it.
 
         Raises:
-            RuntimeError: another task runs, the slot is closed, or the coordinator has left meanwhile.
+            RuntimeError: another task runs, or the slot is closed.
             TimeoutError: another task takes too long to start or end; `end` and `close` raise it, too.
         """
         if self._abandoning is not None:
@@ -198,12 +197,9 @@ class TaskSlot(Generic[T]):
                 raise RuntimeError("the worker is closed; it takes no more tasks")
             if self.task is not None:
                 raise RuntimeError(f"the {self._kind} is busy with the task {self.task.ids['task_id']}; close it first")
-            self._report, self._is_abandoned = {}, False
-            self.task = task = make()
-            if self._is_abandoned:
-                self.end()
-                raise RuntimeError("the coordinator has left before its task has started")
-            return task
+            self._report = {}
+            self.task = make()
+            return self.task
 
     def require(self) -> T:
         """Return the current task.
@@ -226,16 +222,13 @@ class TaskSlot(Generic[T]):
 
     def abandon(self) -> None:
         """End the current task, whose coordinator has left, in a thread; another coordinator may connect."""
-        self._is_abandoned = True
         self._abandoning = threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True)
         self._abandoning.start()
 
     def _end_abandoned(self) -> None:
         try:
-            task = None
-            with self._alone():
-                if self._is_abandoned:
-                    task, self.task = self.task, None
+            with self._alone():  # it may be starting
+                task, self.task = self.task, None
             if task is not None:  # it may hang, and must not block others
                 self._end(task)
         except Exception:  # no caller is left
@@ -274,6 +267,7 @@ class CommWorker(Generic[T]):
         kind: the kind of worker, for messages.
         transport: the name of the transport; by default it is the type in the section.
         settings: the keys of the section.
+        on_presence: if set, called with True for each task of a coordinator, and with False when it is lost.
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -282,6 +276,7 @@ class CommWorker(Generic[T]):
     kind: str
     transport: str | None = None
     settings: Settings
+    on_presence: Callable[[bool], Any] | None = None
 
     def __init__(self, cfg: EasyDict) -> None:
         cfg = EasyDict({**self.settings.config(), **cfg})
@@ -310,7 +305,9 @@ class CommWorker(Generic[T]):
         Raises:
             TaskFail: the task has failed; if the worker has raised an error, the result has its traceback.
         """
-        return dispatch(task, {RESOURCE: lambda task: self.deal_with_resource(), **self._handlers()})
+        if self.on_presence is not None:
+            self.on_presence(True)
+        return dispatch(task, {TaskName.RESOURCE: lambda task: self.deal_with_resource(), **self._handlers()})
 
     def deal_with_resource(self) -> dict[str, Any]:
         """Return the resources of this worker."""
@@ -344,6 +341,8 @@ class CommWorker(Generic[T]):
 
     def deal_with_lost_coordinator(self) -> None:
         """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
+        if self.on_presence is not None:
+            self.on_presence(False)
         self._slot.abandon()
 
     def start(self) -> None:

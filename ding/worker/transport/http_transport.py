@@ -18,15 +18,15 @@ from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.transport import (
     COLLECTOR,
     LEARNER,
-    RESOURCE,
     Connector,
     Handler,
     Serve,
     Task,
-    TaskFailed,
+    TaskName,
     Transport,
     WorkerClient,
     WorkerLost,
+    error_of,
     result_of,
     run_all,
 )
@@ -69,7 +69,7 @@ class WorkerSlave(Slave):
         """
         if "serve" in self._callback_fn:
             return self._callback_fn["serve"](task)
-        resource = {RESOURCE: lambda task: self._callback_fn["deal_with_resource"]()}
+        resource = {TaskName.RESOURCE: lambda task: self._callback_fn["deal_with_resource"]()}
         return dispatch(task, {**resource, **self._handlers()})
 
     def _handlers(self) -> dict[str, Handler]:
@@ -146,7 +146,7 @@ class HttpWorkerClient(WorkerClient):
             return result
         if result.get("exception") == _CLOSED:
             raise WorkerLost(f"worker {self.name} was lost during the task {name}: {result.get('message')}")
-        raise TaskFailed(self.name, name, result)
+        raise error_of(self.name, name, result)
 
     def drop(self, reason: str) -> None:
         self._closed.set()

@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
-from time import monotonic
 from typing import Any
 
 from ding.interaction.exception import TaskFail, failure_for, failure_of
@@ -20,11 +19,11 @@ from ding.worker.transport.transport import (
     Launch,
     Serve,
     Task,
-    TaskFailed,
     Transport,
     WorkerClient,
     WorkerGone,
     WorkerLost,
+    error_of,
     result_of,
 )
 
@@ -118,12 +117,6 @@ def _packable(result: Any) -> Any:
         return failure_for(f"the result cannot be sent: {e}", type(e).__name__)
 
 
-def local_server(port: int) -> LocalWorkerServer | None:
-    """Return the server of this process with that port, if any."""
-    with _lock:
-        return _servers.get(port)
-
-
 class LocalWorkerClient(WorkerClient):
     """The `WorkerClient` of a worker in this process."""
 
@@ -134,11 +127,11 @@ class LocalWorkerClient(WorkerClient):
         self._answer: Answer | None = None
 
     def connect(self, timeout_s: float) -> None:
-        self._server = local_server(self._port)
+        with _lock:
+            self._server = _servers.get(self._port)
         if self._server is None:
             raise WorkerGone(f"there is no worker {self.name} at the local port {self._port}")
         self._in_use.add(self)
-        self._last_seen = monotonic()
 
     def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
         server, name = self._server, str(task.get("name"))
@@ -150,11 +143,9 @@ class LocalWorkerClient(WorkerClient):
         try:
             result = unpack(answer.result(timeout_s))
         except TaskFail as e:
-            self._last_seen = monotonic()
-            raise TaskFailed(self.name, name, e.result) from e
+            raise error_of(self.name, name, e.result) from e
         except FutureTimeout as e:
             raise WorkerLost(f"worker {self.name} has not answered the task {name} within {timeout_s:g} s") from e
-        self._last_seen = monotonic()
         return result_of(result)
 
     def drop(self, reason: str) -> None:

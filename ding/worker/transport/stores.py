@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
-from collections.abc import Callable, Collection
-from time import monotonic
-from typing import IO, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Collection
+from typing import IO, Any, NamedTuple, Protocol
 
 import torch
 
 from ding.utils.file_helper import atomic_write, load_file, sweep_temporary
-
-T = TypeVar("T")
 
 _MAX_LENGTH = 200
 
@@ -50,45 +46,6 @@ def name_under(root: str, path: str) -> str:
     return check_plain_name(path)
 
 
-class StorageError(OSError):
-    """The error that a store fails for longer than a writer waits, for example because the disk is full."""
-
-
-# Temporary errors.
-_PASSING = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY, errno.EINTR)
-)
-WRITE_PATIENCE_S = 5.0
-_FIRST_WAIT_S = 0.05
-
-
-def may_pass(error: BaseException) -> bool:
-    """Return whether the error is temporary."""
-    return isinstance(error, OSError) and error.errno in _PASSING
-
-
-def write_patiently(write: Callable[[], T], wait: Callable[[float], bool]) -> T:
-    """Return what `write` returns; retry after temporary errors for 5 s, with growing waits.
-
-    Args:
-        wait: waits for a number of seconds; returns true to give up at once.
-
-    Raises:
-        StorageError: the error has persisted.
-        OSError: `write` fails with an error that is not temporary.
-    """
-    deadline, wait_s = monotonic() + WRITE_PATIENCE_S, _FIRST_WAIT_S
-    while True:
-        try:
-            return write()
-        except OSError as e:
-            if not may_pass(e):
-                raise
-            if monotonic() + wait_s > deadline or wait(wait_s):
-                raise StorageError(e.errno, e.strerror, e.filename) from e
-        wait_s *= 2
-
-
 class SampleStore:
     """A store of blobs by name. It is thread-safe, and safe for several processes if they share the store.
 
@@ -99,14 +56,8 @@ class SampleStore:
     root: str
 
     def write(self, name: str, data: bytes) -> None:
-        """Store `data` under `name`, for readers after `flush` at the latest; they never see only a part of it."""
+        """Store `data` under `name`; readers never see only a part of it."""
         raise NotImplementedError
-
-    def flush(self) -> None:
-        """Make what was written readable; one thread calls this at a time."""
-
-    def fetch(self, names: Collection[str]) -> None:
-        """Prepare to read the data under these names, which a store elsewhere is asked for once."""
 
     def read(self, name: str) -> bytes:
         """Return the data under `name`.

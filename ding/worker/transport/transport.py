@@ -30,6 +30,11 @@ _ALIASES = {"http": "flask_fs"}
 # The kinds of workers.
 COLLECTOR, LEARNER = "collector", "learner"
 _COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTOR_REGISTRY}
+# The modules that register the comm workers of this package that have types of their own.
+_COMM_MODULES = {
+    "learner": ["ding.worker.learner.comm.flask_fs_learner", "ding.worker.learner.comm.ray_learner"],
+    "collector": ["ding.worker.collector.comm.flask_fs_collector"],
+}
 
 
 class Launch(Enum):
@@ -152,6 +157,17 @@ def transport_of(kind: str, section: Mapping[str, Any]) -> str:
     return str(getattr(cls, "transport", None) or DEFAULT_TRANSPORT)
 
 
+def comm_class(kind: str, section: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the class of the comm learner or collector of the type in `section`, after importing its `import_names`.
+
+    Raises:
+        KeyError: no comm worker is registered under that type, and it names no transport.
+    """
+    import_module([*_COMM_MODULES[kind], *section.get("import_names", [])])
+    cls: Callable[..., Any] = _COMM_REGISTRIES[kind].get(section["type"])
+    return cls
+
+
 def connect(
     connector: Connector, name: str, host: str, port: int, timeout_s: float
 ) -> tuple[WorkerClient, dict[str, Any]]:
@@ -165,7 +181,7 @@ def connect(
     client = connector.client(name, host, port)
     try:
         client.connect(timeout_s)
-        return client, client.run({"name": RESOURCE}, max(0.1, deadline - monotonic()))
+        return client, client.run({"name": TaskName.RESOURCE}, max(0.1, deadline - monotonic()))
     except BaseException as e:
         client.drop(f"it could not be connected: {e}")  # disconnecting a worker that does not answer would take longer
         raise
@@ -247,6 +263,13 @@ class TaskStalled(WorkerLost):
     """The error of a worker that answers, but whose task makes no progress."""
 
 
+def error_of(worker: str, task: str, result: Mapping[str, Any]) -> TaskFailed | WorkerLost:
+    """Return the error for a failed task; a worker that has lost other ranks of its learner is lost, too."""
+    if result.get("exception") == WorkerLost.__name__:
+        return WorkerLost(f"worker {worker} is lost with the task {task}: {result.get('message')}")
+    return TaskFailed(worker, task, result)
+
+
 class Answer(Future[Any]):
     """The future answer of a worker; the first outcome counts, from the worker or a caller that gives up."""
 
@@ -270,7 +293,6 @@ class WorkerClient:
     def __init__(self, name: str, in_use: set[WorkerClient]) -> None:
         self.name = name
         self._in_use = in_use
-        self._last_seen: float | None = None
 
     def connect(self, timeout_s: float) -> None:
         """Wait until the worker has started, and connect to it.
@@ -298,8 +320,8 @@ class WorkerClient:
         raise NotImplementedError
 
     def silence_s(self) -> float | None:
-        """Return the seconds since the last sign of life of the worker; None before the first one."""
-        return None if self._last_seen is None else max(0.0, monotonic() - self._last_seen)
+        """Return the seconds since the last sign of life of the worker; None before the first one, or if unknown."""
+        return None
 
     def close(self) -> None:
         """Disconnect, in bounded time; a running task raises `WorkerLost`. Further calls do nothing."""
@@ -359,13 +381,19 @@ def result_of(answer: Any) -> dict[str, Any]:
 
 # The key of a collecting task for the number of samples that wait for the coordinator, if it is less than configured.
 QUEUE_SIZE = "queue_size"
-RESOURCE = "resource"
-COLLECTOR_START = "collector_start_task"
-COLLECTOR_DATA = "collector_data_task"
-COLLECTOR_CLOSE = "collector_close_task"
-LEARNER_START = "learner_start_task"
-LEARNER_GET_DATA = "learner_get_data_task"
-LEARNER_LEARN = "learner_learn_task"
-LEARNER_CLOSE = "learner_close_task"
+
+
+class TaskName:
+    """The names of the tasks, the vocabulary of coordinator and workers."""
+
+    RESOURCE = "resource"
+    COLLECTOR_START = "collector_start_task"
+    COLLECTOR_DATA = "collector_data_task"
+    COLLECTOR_CLOSE = "collector_close_task"
+    LEARNER_START = "learner_start_task"
+    LEARNER_GET_DATA = "learner_get_data_task"
+    LEARNER_LEARN = "learner_learn_task"
+    LEARNER_CLOSE = "learner_close_task"
+
 
 Handler = Callable[[dict[str, Any]], Any]

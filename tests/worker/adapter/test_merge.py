@@ -1,7 +1,7 @@
 import pytest
 
 from ding.worker import LearnerAggregator
-from ding.worker.adapter.learner_aggregator import merge_info
+from ding.worker.learner.comm.learner_group import merge_info
 
 
 @pytest.mark.parametrize("scalars", [[None, None], [1, 2], ["a", "b"], [1.5, None, "c", True]])

@@ -61,10 +61,9 @@ def test_a_refusal_is_returned(operator, server):
 
 
 @pytest.mark.parametrize("status", [404, 503])
-def test_an_error_status_is_told_with_the_url_and_what_it_says(operator, server, status):
+def test_an_error_status_is_told_with_the_url(operator, server, status):
     operator.answers["GET", "replicas"] = "<h1>out of order</h1>", status
-    pattern = rf"127.0.0.1:{operator.port}/v1alpha1/replicas\?.*\(GET\) answered with the status {status}: .*out of ord"
-    with pytest.raises(requests.RequestException, match=pattern) as error:
+    with pytest.raises(requests.RequestException, match=f"{status} .*/v1alpha1/replicas") as error:
         server.get_replicas()
     assert error.value.response.status_code == status and operator.lists == 1
 
@@ -72,8 +71,7 @@ def test_an_error_status_is_told_with_the_url_and_what_it_says(operator, server,
 @pytest.mark.parametrize("reply", ["no JSON", [1], {"data": 1}])
 def test_another_form_of_reply_is_told_with_the_url_and_the_reply(operator, server, reply):
     operator.answers["POST", "replicas"] = reply, 200
-    pattern = r"/v1alpha1/replicas \(POST\) answered with no envelope of success, code and data: "
-    with pytest.raises(requests.RequestException, match=pattern):
+    with pytest.raises(requests.RequestException, match="/v1alpha1/replicas answered with no envelope"):
         server.post_replicas({})
 
 

@@ -281,14 +281,6 @@ def test_a_state_that_cannot_be_written_is_told_once_and_ends_no_run(make, monke
     assert "the disk is full" in note.text and coordinator.failure is None
 
 
-def test_a_state_may_lie_elsewhere(make, killed):
-    os.rename(PATH, "elsewhere")
-    second = make(resume=False)
-    second.resume("elsewhere")
-    second.start()
-    assert second.progress().samples == 6 and len(content(second)) == 4
-
-
 # What is refused.
 
 
@@ -321,20 +313,6 @@ def test_the_state_of_another_config_is_refused_with_the_keys_that_differ(make, 
 def test_the_state_of_a_serial_run_is_refused(make, chunks):
     StateFolder(PATH).write({"parts": {}}, {"kind": "serial", "config": {}})
     refused(make, chunks, "is that of a serial run, which no parallel run resumes; choose another exp_name")
-
-
-def test_a_buffer_that_does_not_fit_its_state_is_refused_and_nothing_is_lost(make, killed, chunks):
-    state = read_state()
-    state["buffers"]["buffer"]["cfg"]["replay_buffer_size"] = 5
-    write_state(killed, state)
-    refused(make, chunks, "does not fit the config, or is of another version: ValueError.*does not fit a buffer of 5")
-
-
-@pytest.mark.parametrize("path", ["nowhere", None])
-def test_a_file_that_is_not_there_cannot_be_gone_on_from(make, path):
-    with pytest.raises(FileNotFoundError) as caught:
-        make().resume(path)
-    assert caught.value.filename == (path or os.path.join(".", PATH))
 
 
 def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, killed, chunks):

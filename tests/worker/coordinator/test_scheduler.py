@@ -8,8 +8,8 @@ import pytest
 
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.run_monitor import RunMonitor
-from ding.worker.coordinator.scheduler import TaskScheduler, TaskState
-from tests.worker.coordinator.fakes import LOGGER, PATIENCE_S, ScriptedCommander, collector_task, learner_task
+from ding.worker.coordinator.scheduler import TaskScheduler
+from tests.worker.coordinator.fakes import LOGGER, PATIENCE_S, ScriptedCommander, learner_task
 
 NEVER = {"learner": 1e9, "collector": 1e9}
 
@@ -140,30 +140,6 @@ def alone():
     scheduler = TaskScheduler(commander, buffers, run, comm, side, NEVER)
     yield SimpleNamespace(scheduler=scheduler, commander=commander, buffers=buffers.buffers, run=run)
     buffers.close()
-
-
-def without(task, key):
-    return {name: value for name, value in task.items() if name != key}
-
-
-@pytest.mark.parametrize(
-    ("kind", "task", "problem"),
-    [
-        ("collector", 5, "lacks task_id, buffer_id, collector_cfg: 5"),
-        ("collector", without(collector_task("t"), "task_id"), "lacks task_id: {'buffer_id'"),
-        ("collector", without(collector_task("t"), "collector_cfg"), "lacks collector_cfg: {'task_id': 't'"),
-        ("collector", collector_task("old"), "has the id of a running task: {'task_id': 'old'"),
-        ("learner", without(learner_task("t"), "buffer_id"), "lacks buffer_id: {'task_id': 't'"),
-        ("learner", without(learner_task("t"), "replay_buffer_cfg"), "lacks replay_buffer_cfg: {'task_id': 't'"),
-    ],
-)
-def test_a_task_that_cannot_run_is_an_error_that_says_what_it_lacks(alone, kind, task, problem):
-    alone.scheduler.running["old"] = TaskState("old")
-    getattr(alone.commander, f"{kind}_tasks").append(task)
-    with pytest.raises(ValueError) as error:
-        alone.scheduler.next_task(kind)
-    assert f"a {kind} task of ScriptedCommander {problem}" in str(error.value) and len(str(error.value)) < 350
-    assert alone.scheduler.learner_tasks == {}
 
 
 def test_a_learner_task_that_never_began_leaves_no_buffer_and_is_not_kept(alone):

@@ -139,12 +139,6 @@ def test_a_learner_is_told_the_statistics_of_collectors_when_they_have_changed()
     assert [sent.get("normalization") for sent in link.sent] == [None, {"obs": {"size": 1}}, None, {"obs": {"size": 2}}]
 
 
-def test_a_task_that_json_cannot_hold_is_named():
-    run, _ = run_of("collector", Side(), TypeError("Object of type function is not JSON serializable"))
-    with pytest.raises(TypeError, match="the task t cannot be sent .* type function .* numbers, strings"):
-        run.start()
-
-
 def test_a_collector_is_asked_until_it_is_done():
     side = Side()
     first, second = rows("a", 3, eval_flag=False), rows("b", 1, eval_flag=False)

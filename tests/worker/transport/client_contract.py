@@ -103,6 +103,10 @@ class ClientContract:
         assert (result["message"], result["exception"]) == ("told to raise", "ZeroDivisionError")
         assert "ZeroDivisionError: told to raise" in result["traceback"]
 
+    def test_a_worker_that_has_lost_others_it_needs_is_lost_with_the_task(self, client):
+        with pytest.raises(WorkerLost, match="another rank has gone"):
+            run(client, "lose")
+
     def test_even_the_wish_to_exit_fails_the_task_only(self, client):
         with pytest.raises(TaskFailed) as failed:
             run(client, "exit")

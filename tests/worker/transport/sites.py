@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from easydict import EasyDict
 
+from ding.worker.transport.chunk import pick_sample
 from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.local_transport import LocalConnector
 from ding.worker.transport.stores import (
@@ -95,3 +96,10 @@ class Site:
 @pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
+
+
+def read_sample(reader, meta):
+    """The sample that `meta` names, read by a `ChunkReader`."""
+    samples = reader.samples(meta["data_id"], meta.get("compressor", "none"))
+    reader.trim()
+    return pick_sample(samples, meta)

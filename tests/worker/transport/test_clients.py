@@ -198,6 +198,7 @@ def test_a_worker_without_a_sign_of_life_is_lost_during_its_task(servers, worker
 # For those who watch.
 
 
+@pytest.mark.parametrize("kind", ["http"])
 def test_a_client_tells_how_long_its_worker_has_been_silent(connector, server):
     client = connector.client("w", "127.0.0.1", server.port)
     assert client.silence_s() is None

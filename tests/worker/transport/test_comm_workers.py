@@ -22,6 +22,7 @@ from tests.worker.collector.comm import workers as collectors
 from tests.worker.collector.parallel_fakes import DEADLINE_S, GATES, Gate, in_thread
 from tests.worker.learner.comm import workers as learners
 from tests.worker.transport.sites import kind as kind
+from tests.worker.transport.sites import read_sample
 
 
 class Collecting:
@@ -51,7 +52,7 @@ class Collecting:
         site.write_weights()
         driver.start(name, lengths=(2,), n_sample=1)
         rows, _ = driver.all()
-        assert [site.reader.sample(row)["obs"].tolist() for row in rows] == [[0, 0, 0], [0, 0, 1]]
+        assert [read_sample(site.reader, row)["obs"].tolist() for row in rows] == [[0, 0, 0], [0, 0, 1]]
         report = driver.close()
         assert (report["sample_count"], report["task_id"]) == (2, name)
         return report

@@ -16,6 +16,7 @@ from ding.worker.transport.stores import (
     name_under,
 )
 from tests.worker.transport.policy_store_contract import PolicyStoreContract
+from tests.worker.transport.sites import read_sample
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_a_pickle_among_the_samples_is_not_run(root, tmp_path, monkeypatch):
     store.write("a", pickle.dumps(Evil()))
     for compressor in ("none", "lz4", "zlib"):
         with pytest.raises(ValueError):
-            ChunkReader(store).sample({"data_id": "a", "compressor": compressor})
+            read_sample(ChunkReader(store), {"data_id": "a", "compressor": compressor})
     assert not os.path.exists("hacked")
 
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from easydict import EasyDict
 
 from ding.utils.default_helper import derive_seed
-from ding.utils.import_helper import import_module
-from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector, create_parallel_collector
 from ding.worker.transport.imports import check_task
 from ding.worker.transport.stores import check_plain_name
-
-# It registers the comm collector of this package that has a type of its own.
-_COMM_COLLECTORS = ("ding.worker.collector.comm.flask_fs_collector",)
+from ding.worker.transport.transport import comm_class
 
 
 class BaseCommCollector(ABC):
@@ -73,10 +69,8 @@ class BaseCommCollector(ABC):
         cfg = EasyDict(task_info["collector_cfg"])
         if self._cfg.get("seed") is not None:
             is_eval = bool(cfg.get("eval_flag", False))
-            # The coordinator counts also the tasks of this kind that it gave to lost processes of this name.
-            number = max(int(task_info.get("task_number", 0)), self._task_counts[is_eval])
-            self._task_counts[is_eval] = number + 1
-            cfg.seed = derive_seed(int(self._cfg.seed), int(is_eval), number)
+            cfg.seed = derive_seed(int(self._cfg.seed), int(is_eval), self._task_counts[is_eval])
+            self._task_counts[is_eval] += 1
         name = task_info.get("collector_id", self._collector_uid)
         # A worker that an operator has added is named by its address.
         cfg.log_name = check_plain_name(name.replace(":", "_") if isinstance(name, str) else name)
@@ -94,16 +88,5 @@ def create_comm_collector(cfg: EasyDict) -> BaseCommCollector:
     Raises:
         KeyError: no comm collector is registered under that type, and it names no transport.
     """
-    collector: BaseCommCollector = comm_collector_class(cfg)(cfg=cfg)
+    collector: BaseCommCollector = comm_class("collector", cfg)(cfg=cfg)
     return collector
-
-
-def comm_collector_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the class that `create_comm_collector` calls.
-
-    Raises:
-        KeyError: see there.
-    """
-    import_module([*_COMM_COLLECTORS, *cfg.get("import_names", [])])
-    cls: Callable[..., Any] = COMM_COLLECTOR_REGISTRY.get(cfg["type"])
-    return cls

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -13,9 +11,9 @@ from ding.interaction.exception import failure_for
 from ding.utils.data.nested import plain
 from ding.utils.data.samples import Items, concatenate_items, rows_of, table_of
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
-from ding.worker.transport.chunk import DATA_ID, chunks_of, encode_chunk
+from ding.worker.transport.chunk import DATA_ID, encode_chunk
 from ding.worker.transport.comm_worker import WorkerQueue, WorkerTask, task_fail
-from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore, write_patiently
+from ding.worker.transport.stores import EVALUATED, PolicyStore, SampleStore
 
 Row = dict[str, Any]
 
@@ -51,7 +49,6 @@ class CollectorQueue(WorkerQueue):
         self._due_s = float("-inf")  # when samples may be taken again
         self._samples: deque[Items] = deque()
         self._infos: deque[Row] = deque()
-        self._untaken: set[str] = set()  # names of chunks of which no sample was taken
         self._count = 0  # number of samples and infos
         self._is_urgent = self._is_last = False
 
@@ -101,7 +98,6 @@ class CollectorQueue(WorkerQueue):
                 self._wait(lambda: self._is_last or self._count >= half, self._due_s - monotonic())
                 self._due_s = monotonic() + self._interval_s
             samples, infos = concatenate_items(list(self._samples)), list(self._infos)
-            self._untaken.difference_update(chunks_of(samples))
             self._is_urgent = False
             self._drop_all()
         return samples, infos
@@ -118,7 +114,6 @@ class CollectorQueue(WorkerQueue):
                 raise task_fail(failure_for(f"the collector has reported nothing for {timeout_s:g} s", "TimeoutError"))
             if self._samples:
                 entry, *others = rows_of(self._samples.popleft())
-                self._untaken.discard(entry[DATA_ID])
                 if others:
                     self._samples.appendleft(others)
             else:
@@ -130,18 +125,11 @@ class CollectorQueue(WorkerQueue):
     def _has_reports(self) -> bool:
         return self._count > 0
 
-    def add_chunk(self, name: str) -> None:
-        """Note that a chunk of samples is being written, of which the coordinator is to be told."""
-        with self._changed:
-            self._untaken.add(name)
-
-    def close(self) -> set[str]:
-        """End all waits, drop what is in the queue, and return the chunks of which no sample was taken."""
+    def close(self) -> None:
+        """End all waits, and drop what is in the queue."""
         with self._changed:
             self._is_closed = True
             self._drop_all()
-            untaken, self._untaken = self._untaken, set()
-            return untaken
 
     def _drop_all(self) -> None:
         self._samples.clear()
@@ -194,7 +182,7 @@ class CollectorTask(WorkerTask):
             return None
         self._known[path] = version.token
         if self._is_evaluation:
-            write_patiently(partial(self._policies.write, EVALUATED, version.state), self.queue.wait_closed)
+            self._policies.write(EVALUATED, version.state)
         return version.state
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:
@@ -202,15 +190,12 @@ class CollectorTask(WorkerTask):
 
         Raises:
             ValueError: `path` is outside the folder of the samples.
-            StorageError: the data cannot be written; see `write_patiently`.
+            OSError: the data cannot be written.
         """
         if self.queue.is_closed:
             return
         data = stepdata if isinstance(stepdata, bytes) else encode_chunk([stepdata], "none")
-        self.queue.add_chunk(os.path.basename(path))
-        write_patiently(partial(self._samples.write, path, data), self.queue.wait_closed)
-        if self.queue.is_closed:  # meanwhile
-            self._samples.delete(path)
+        self._samples.write(path, data)
 
     def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
         """Queue the metadata of the samples of a chunk, or an info, for the coordinator; wait while the queue is full.
@@ -237,20 +222,6 @@ class CollectorTask(WorkerTask):
         if len(content):
             self.queue.put(content, self._send_timeout_s)
 
-    def take(self, timeout_s: float) -> tuple[Items, list[Row]]:
-        """Return metadata of samples, which can be read, and infos; see `CollectorQueue.take`."""
-        samples, infos = self.queue.take(timeout_s)
-        write_patiently(self._samples.flush, self.queue.wait_closed)
-        return samples, infos
-
-    def take_one(self, timeout_s: float) -> Row:
-        """Return the metadata of a sample, which can be read, or an info; see `CollectorQueue.take_one`."""
-        entry = self.queue.take_one(timeout_s)
-        write_patiently(self._samples.flush, self.queue.wait_closed)
-        return entry
-
     def close(self) -> None:
-        """End all waits, and delete the samples whose metadata the coordinator has not received."""
-        untaken = self.queue.close()
-        if untaken:
-            self._samples.delete(*untaken)
+        """End all waits; the coordinator deletes samples of which it was not told, when it ends."""
+        self.queue.close()

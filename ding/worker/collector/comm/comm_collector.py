@@ -16,14 +16,7 @@ from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
 from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
 from ding.worker.transport.chunk import DATA_ID, to_content
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
-from ding.worker.transport.transport import (
-    COLLECTOR_CLOSE,
-    COLLECTOR_DATA,
-    COLLECTOR_START,
-    QUEUE_SIZE,
-    Handler,
-    transport_name,
-)
+from ding.worker.transport.transport import QUEUE_SIZE, Handler, TaskName, transport_name
 
 
 class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
@@ -78,9 +71,9 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
 
     def _handlers(self) -> dict[str, Handler]:
         return {
-            COLLECTOR_START: self._start_task,
-            COLLECTOR_DATA: self._data_task,
-            COLLECTOR_CLOSE: self._close_task,
+            TaskName.COLLECTOR_START: self._start_task,
+            TaskName.COLLECTOR_DATA: self._data_task,
+            TaskName.COLLECTOR_CLOSE: self._close_task,
         }
 
     def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +84,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
         own = self._slot.require()
         if self._overrides(CommCollector, "deal_with_collector_data"):
             return {**single_reply(self.deal_with_collector_data()), **own.ids}
-        rows, infos = own.take(self._cfg.data_wait_s)
+        rows, infos = own.queue.take(self._cfg.data_wait_s)
         silence_s = own.collector.silence_s
         progress = {**own.collector.progress(), "silence_s": silence_s}
         return {"samples": to_content(rows), "progress": progress, "silence_s": silence_s, "infos": infos, **own.ids}
@@ -125,7 +118,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
 
     def deal_with_collector_data(self) -> dict[str, Any]:
         """Return the metadata of the next sample, or the next info; wait until there is one."""
-        return self._task.take_one(self._cfg.data_timeout_s)
+        return self._task.queue.take_one(self._cfg.data_timeout_s)
 
     def deal_with_collector_close(self) -> dict[str, Any]:
         """End the collector, and return its finish info; if none runs, that of the last task.

@@ -13,7 +13,7 @@ from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.comm.comm_collector import CommCollector, single_reply
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.transport import COLLECTOR, COLLECTOR_CLOSE, COLLECTOR_DATA, COLLECTOR_START, Handler
+from ding.worker.transport.transport import COLLECTOR, Handler, TaskName
 
 
 class CollectorSlave(WorkerSlave):
@@ -28,9 +28,9 @@ class CollectorSlave(WorkerSlave):
     def _handlers(self) -> dict[str, Handler]:
         call = self._callback_fn
         return {
-            COLLECTOR_START: partial(self._start_task, COLLECTOR),
-            COLLECTOR_DATA: self._data_task,
-            COLLECTOR_CLOSE: lambda task: {**call["deal_with_collector_close"](), **self._ids("task_id")},
+            TaskName.COLLECTOR_START: partial(self._start_task, COLLECTOR),
+            TaskName.COLLECTOR_DATA: self._data_task,
+            TaskName.COLLECTOR_CLOSE: lambda task: {**call["deal_with_collector_close"](), **self._ids("task_id")},
         }
 
     def _data_task(self, task: dict[str, Any]) -> dict[str, Any]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.import_helper import import_module
 from ding.utils.pytorch_ddp_dist_helper import dist_finalize, dist_init
-from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.utils.system_helper import get_task_uid
 from ding.utils.time_helper import EasyTimer
 from ding.worker.learner.base_learner import BaseLearner, create_learner
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.imports import check_task
-
-# They register the comm learners of this package that have types of their own.
-_COMM_LEARNERS = tuple(f"ding.worker.learner.comm.{name}_learner" for name in ("flask_fs", "ray"))
+from ding.worker.transport.transport import comm_class
 
 
 class BaseCommLearner(ABC):
@@ -110,16 +106,5 @@ def create_comm_learner(cfg: EasyDict) -> BaseCommLearner:
     Raises:
         KeyError: no comm learner is registered under that type, and it names no transport.
     """
-    learner: BaseCommLearner = comm_learner_class(cfg)(cfg=cfg)
+    learner: BaseCommLearner = comm_class("learner", cfg)(cfg=cfg)
     return learner
-
-
-def comm_learner_class(cfg: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the class that `create_comm_learner` calls.
-
-    Raises:
-        KeyError: see there.
-    """
-    import_module([*_COMM_LEARNERS, *cfg.get("import_names", [])])
-    cls: Callable[..., Any] = COMM_LEARNER_REGISTRY.get(cfg["type"])
-    return cls

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import threading
@@ -104,25 +103,6 @@ class ChunkReader:
         self._end = 0  # the slot of `_columns` to write next; written slots are not reused
         self._lock = threading.Lock()
 
-    @property
-    def size_bytes(self) -> int:
-        """The encoded size of the cached chunks in bytes."""
-        return self._size_bytes
-
-    def sample(self, meta: Mapping[str, Any]) -> Any:
-        """Return the sample that `meta` names by `data_id` and `compressor` (`none` by default); see `pick_sample`.
-
-        A dict is returned as a new dict with the keys of `meta` added, a list of dicts as a new list of such dicts.
-        Their tensors and arrays may be shared with other calls: treat them as read-only.
-
-        Raises:
-            FileNotFoundError, OSError, KeyError: see `read`.
-            ValueError: the chunk is damaged, or has no such sample.
-        """
-        samples = self.samples(meta[DATA_ID], meta.get("compressor", "none"))
-        self.trim()
-        return pick_sample(samples, meta)
-
     def samples(self, name: str, compressor: str = "none") -> list[Any]:
         """Return all samples of a chunk, read-only; it stays cached until the next `trim` at least.
 
@@ -151,12 +131,6 @@ class ChunkReader:
                 else:
                     missing[name] = None
         return list(missing)
-
-    def fetch(self, names: Sequence[str]) -> None:
-        """Ask the store for these chunks at once, before each is read."""
-        if names:
-            with contextlib.suppress(OSError, ValueError):  # told by `read`
-                self._store.fetch(names)
 
     def read(self, name: str, compressor: str = "none") -> list[Any]:
         """Read a chunk, which stays cached until the next `trim` at least; return its samples, read-only.
@@ -315,7 +289,6 @@ class ChunkSource:
         names = chunks_of(rows if meta is None else meta)
         missing, begin_s = self._reader.missing(names), monotonic()
         compressors = dict(zip(names, _compressors(rows if meta is None else meta), strict=False)) if missing else {}
-        self._reader.fetch(missing)
         jobs = [partial(self._read, name, compressors[name], begin_s) for name in missing]
         try:
             read = [job() for job in jobs] if self._pool is None else list(self._pool.map(partial.__call__, jobs))

@@ -27,14 +27,7 @@ from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import unpack_batches
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
 from ding.worker.transport.stores import name_under
-from ding.worker.transport.transport import (
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    Handler,
-    transport_name,
-)
+from ding.worker.transport.transport import Handler, TaskName, transport_name
 
 _PORT = integer(0, 65535)
 
@@ -105,7 +98,6 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
             "aggregator": Setting(NO_DEFAULT, anything, "Whether the learner belongs to an aggregator."),
             "rank": Setting(NO_DEFAULT, anything, "Rank of this process."),
             "peers": Setting(NO_DEFAULT, anything, "The other ranks."),
-            "rank_host": Setting(NO_DEFAULT, anything, "Address at which the ranks meet."),
         },
         WORKER_SETTINGS,
     )
@@ -141,10 +133,10 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
 
     def _handlers(self) -> dict[str, Handler]:
         return {
-            LEARNER_START: self._start_task,
-            LEARNER_GET_DATA: self._get_data_task,
-            LEARNER_LEARN: self._learn_task,
-            LEARNER_CLOSE: self._close_task,
+            TaskName.LEARNER_START: self._start_task,
+            TaskName.LEARNER_GET_DATA: self._get_data_task,
+            TaskName.LEARNER_LEARN: self._learn_task,
+            TaskName.LEARNER_CLOSE: self._close_task,
         }
 
     def _start_task(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +206,7 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
             learner.register_hook(hook)
         task.source.warn = learner.logger.warning
         task.saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
-        learner.batch_source = TaskBatches(learner, task.queue, hooks, task.saver, group)
+        learner.batch_source = TaskBatches(learner, task.queue, hooks, task.saver)
         train = learner.start if group is None else partial(_train_in_group, learner, task.queue, group)
         task.thread = worker_thread("learner_start", train, task.queue)
         task.thread.start()
@@ -241,7 +233,6 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         # Of its task, so that a learner that outlives its task cannot affect the next one.
         for name in ("get_data", "send_policy", "send_learn_info"):
             setattr(learner, name, getattr(self if self._overrides(CommLearner, name) else task, name))
-        learner.on_unsaved = task.pass_over_checkpoint
         learner.on_averages = task.add_averages
 
     def deal_with_get_data(self) -> dict[str, Any]:
@@ -268,11 +259,8 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         return self._slot.end()
 
     def _end(self, task: LearnerTask) -> dict[str, Any]:
-        if task.group is None:
-            task.learner.stop()
-            task.stop()
-        else:  # all ranks stop after the same batch
-            task.queue.stop()
+        task.learner.stop()
+        task.stop()
         try:
             self._join(task, "its policy")
         finally:

@@ -15,14 +15,7 @@ from ding.worker.learner.comm.learner_task import SendLearnInfoHook, SendPolicyH
 from ding.worker.transport.chunk import pick_sample, samples_of
 from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.http_transport import WorkerSlave
-from ding.worker.transport.transport import (
-    LEARNER,
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
-    Handler,
-)
+from ding.worker.transport.transport import LEARNER, Handler, TaskName
 
 __all__ = ["FlaskFileSystemLearner", "LearnerSlave", "SendLearnInfoHook", "SendPolicyHook"]
 
@@ -41,10 +34,10 @@ class LearnerSlave(WorkerSlave):
 
     def _handlers(self) -> dict[str, Handler]:
         return {
-            LEARNER_START: self._begin_task,
-            LEARNER_GET_DATA: lambda task: {**self._single.ask(), **self._both_ids()},
-            LEARNER_LEARN: lambda task: {**self._single.learn(task), **self._both_ids()},
-            LEARNER_CLOSE: self._close_task,
+            TaskName.LEARNER_START: self._begin_task,
+            TaskName.LEARNER_GET_DATA: lambda task: {**self._single.ask(), **self._both_ids()},
+            TaskName.LEARNER_LEARN: lambda task: {**self._single.learn(task), **self._both_ids()},
+            TaskName.LEARNER_CLOSE: self._close_task,
         }
 
     def _begin_task(self, task: dict[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
@@ -21,7 +19,7 @@ from ding.worker.learner.comm.chunk_source import ChunkSource, Rows
 from ding.worker.learner.comm.resume import ResumeSaver
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.comm_worker import WorkerQueue, WorkerTask, task_fail
-from ding.worker.transport.stores import PolicyStore, StorageError, may_pass, write_patiently
+from ding.worker.transport.stores import PolicyStore
 
 Info = dict[str, Any]
 
@@ -63,7 +61,7 @@ class LearnerQueue(WorkerQueue):
         self._batches: deque[Rows] = deque()
         self._infos: list[Info] = []
         self._given = self._begun = self._loaded = self._dropped = 0
-        self._is_loading = self._is_resting = self._is_done = self._is_stopping = False
+        self._is_loading = self._is_resting = self._is_done = False
         self._is_awaited = False  # whether `learn` waits for the next info
         self._moved_at = monotonic()  # when the learner last began or finished a batch, or got one while it was idle
 
@@ -194,23 +192,6 @@ class LearnerQueue(WorkerQueue):
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed or self._given > self._begun, timeout_s)
 
-    def wait_for_batches(self, timeout_s: float) -> int | None:
-        """Wait for a batch, and return how many there are to begin; None after `stop`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._is_stopping or self._given > self._begun, timeout_s)
-            return None if self._is_closed or self._is_stopping else self._given - self._begun
-
-    def wait_for_ranks(self) -> None:
-        """Note that the learner has waited for other ranks, which counts as progress."""
-        with self._changed:
-            self._moved_at = monotonic()
-
-    def stop(self) -> None:
-        """Make `wait_for_batches` return None. The batches in the queue are kept."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-
     def report(self, info: Info) -> None:
         """Add an info for the coordinator; one with `learner_done` is the last."""
         with self._changed:
@@ -274,12 +255,11 @@ class LearnerTask(WorkerTask):
         super().__init__(task_info)
         self.source, self.queue = source, queue
         self._policies, self._policy_names = policies, policy_names
-        self._unwritten = set(policy_names)  # weights of which this task has written no version yet
         self._is_closed = False
         self._averages: list[dict[str, Any]] = []  # the averages since the last info
         self._max_bad_batches = max_bad_batches
         self._unreadable_in_a_row = 0
-        self._counts = {"dropped_batches": 0, "unwritten_weights": 0, "unwritten_checkpoints": 0}
+        self._dropped_batches = 0
 
     def get_data(self, batch_size: int) -> list[Any]:
         """Return the samples of the next batch, an empty list after `stop`. Batches that cannot be read are skipped.
@@ -307,48 +287,26 @@ class LearnerTask(WorkerTask):
                 raise kind(f"{reason}; last error: {error}") from error
             if batch is not None:
                 return batch
-            self._counts["dropped_batches"] += 1
+            self._dropped_batches += 1
             self.queue.drop()
         return []
 
-    def send_policy(self, state_dict: dict[str, Any]) -> bool:
+    def send_policy(self, state_dict: dict[str, Any]) -> None:
         """Write the weights `{'model': ..., 'iter': ...}` for the collectors; do nothing after `close`.
-
-        Returns:
-            False if writing has failed for some seconds, for instance on a full disk; such failures are counted.
 
         Raises:
             ValueError: the task names a file outside the folder of the weights.
-            StorageError: the first weights of the task could not be written.
+            OSError: the weights cannot be written.
         """
-        state, is_written = plain_state(state_dict, "weights"), True
+        state = plain_state(state_dict, "weights")
         for name in self._policy_names:
-            if self._is_closed:
-                break
-            try:
-                write_patiently(partial(self._policies.write, name, state), self.queue.wait_closed)
-                self._unwritten.discard(name)
-            except StorageError:
-                if name in self._unwritten:  # collectors wait for them
-                    raise
-                self._counts["unwritten_weights"] += 1
-                is_written = False
-        return is_written
-
-    def pass_over_checkpoint(self, error: OSError) -> None:
-        """Note that a checkpoint could not be written, and count it.
-
-        Raises:
-            OSError: the error is not a temporary one, such as a full disk.
-        """
-        if not may_pass(error):
-            raise error
-        self._counts["unwritten_checkpoints"] += 1
+            if not self._is_closed:
+                self._policies.write(name, state)
 
     @property
     def losses(self) -> dict[str, int]:
-        """The counts of samples, batches, weights and checkpoints that were lost so far, without zeros."""
-        counts = {"bad_files": len(self.source.bad_files), **self._counts}
+        """The numbers of bad files and dropped batches so far, without zeros."""
+        counts = {"bad_files": len(self.source.bad_files), "dropped_batches": self._dropped_batches}
         return {key: count for key, count in counts.items() if count}
 
     def add_averages(self, train_iter: int, averages: Mapping[str, Any]) -> None:
@@ -390,9 +348,6 @@ class Group(Protocol):
     def rank(self) -> int:
         """The rank of this process."""
 
-    def next_batch(self, queue: LearnerQueue) -> bool:
-        """Wait until every rank has a batch; return False on all ranks once any of them has stopped."""
-
     def share(self, learner: BaseLearner, trust_pickle: bool = False) -> None:
         """Copy the state of rank 0 to the learners of the other ranks."""
 
@@ -404,35 +359,23 @@ class TaskBatches(LoadedBatches):
     """The batches of a learner task: those of the learner's dataloader, with the work between two batches.
 
     Checkpoints that are due are saved, and delayed weights are sent while there is nothing to train on.
-
-    Args:
-        group: the ranks that train on each batch together.
     """
 
     def __init__(
-        self,
-        learner: BaseLearner,
-        queue: LearnerQueue,
-        hooks: Sequence[LearnerHook],
-        saver: ResumeSaver,
-        group: Group | None = None,
+        self, learner: BaseLearner, queue: LearnerQueue, hooks: Sequence[LearnerHook], saver: ResumeSaver
     ) -> None:
         super().__init__(learner)
-        self._queue, self._saver, self._group = queue, saver, group
+        self._queue, self._saver = queue, saver
         self._sending = [hook for hook in hooks if isinstance(hook, SendPolicyHook)]
 
     def next_batch(self) -> Any:
-        queue, group = self._queue, self._group
+        queue = self._queue
         queue.rest_until_next()
         self._saver.between_batches()
         for hook in self._sending:
             if hook.is_due and not queue.wait_for_work(hook.delay_s):
                 hook.flush(self._learner)
-        if group is not None and not group.next_batch(queue):
-            return None
         batch = super().next_batch()
-        if group is not None and batch is None:
-            raise RuntimeError("this rank has lost a batch that all ranks were about to train")
         queue.begin()
         return batch
 
@@ -440,8 +383,6 @@ class TaskBatches(LoadedBatches):
 # Entries of a policy's state that collectors need besides the model: PPO computes advantages with the scale of the
 # values, SQN acts with its temperature.
 _FOR_COLLECTORS = ("value_norm", "log_alpha")
-# Delay until the next attempt to write weights, after one has failed.
-_RETRY_S = 5.0
 
 
 class SendPolicyHook(LearnerHook):
@@ -449,8 +390,7 @@ class SendPolicyHook(LearnerHook):
 
     Before and after a run it always sends them. After an iteration it sends them if `send_policy_freq` divides the
     iteration's number, and `send_policy_interval_s` seconds or `max_policy_lag` iterations have passed since the last
-    time; otherwise they are delayed until the first later iteration, or until `flush`. Weights that could not be
-    written (`send_policy` returns False) are delayed likewise.
+    time; otherwise they are delayed until the first later iteration, or until `flush`.
 
     Args:
         ext_args: may have `send_policy_freq` (1), `send_policy_interval_s` (0.0) and `max_policy_lag` (32).
@@ -500,11 +440,7 @@ class SendPolicyHook(LearnerHook):
         if NORMALIZATION in engine.ckpt_extra:
             weights[NORMALIZATION] = engine.ckpt_extra[NORMALIZATION]
         refuse_nan(weights, f"at train_iter {engine.last_iter.val}")
-        is_written = engine.send_policy({**weights, "iter": engine.last_iter.val})
-        if is_written is False:  # a user's `send_policy` may return None
-            self._open_s, self._open_iter = monotonic() + max(self._interval_s, _RETRY_S), sys.maxsize
-            engine.logger.error("the weights of iteration %s could not be written", engine.last_iter.val)
-            return
+        engine.send_policy({**weights, "iter": engine.last_iter.val})
         self._is_due, self._open_s = False, monotonic() + self._interval_s
         self._open_iter = engine.last_iter.val + self._max_lag
         engine.debug(f"{engine.instance_name} sent the weights of iteration {engine.last_iter.val}")

@@ -2,54 +2,43 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import io
 import os
 import socket
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import torch
 import torch.distributed as dist
 
-from ding.interaction.exception import TaskFail
-from ding.utils.data.samples import part_of
+from ding.interaction.exception import TaskFail, failure_of
 from ding.utils.file_helper import load_file
 from ding.utils.pytorch_ddp_dist_helper import (
-    BrokenCollective,
     comm_device,
     copy_from_rank,
     has_group,
-    smallest_over_ranks,
 )
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.learner_task import LearnerQueue
+from ding.worker.learner.comm.learner_group import GroupTask, LearnerHandle
 from ding.worker.learner.comm.resume import load_first_checkpoint
-from ding.worker.transport.chunk import pack_batches, unpack_batches
-from ding.worker.transport.comm_worker import task_fail
 from ding.worker.transport.transport import (
-    LEARNER_CLOSE,
-    LEARNER_GET_DATA,
-    LEARNER_LEARN,
-    LEARNER_START,
+    Connector,
+    Serve,
+    Task,
     TaskFailed,
-    WorkerLost,
+    TaskName,
+    WorkerClient,
+    connect,
+    result_of,
 )
-
-if TYPE_CHECKING:
-    from ding.worker.adapter.learner_aggregator import LearnerHandle
 
 # Key of a task with the address, as host and port, of the store at which the ranks meet.
 _MEETING = "meeting"
-# After an error of rank 0, how long to wait for the other ranks, one of which may have caused it.
-_GRACE_S = 20.0
-# The exception named in the result of a learner whose task has ended.
-_CLOSED = "LearnerClosed"
 
 
 @COMM_LEARNER_REGISTRY.register("ray")
@@ -63,31 +52,18 @@ class RayLearner(CommLearner):
 
     Args:
         cfg: `path_data` and `path_policy`; with `multi_gpu` also `gpu_num`, the number of ranks, `rank`, and for rank 0
-            `peers`, the (name, life) of the actors of the other ranks. `rank_host` is the address of this machine for
-            the other ranks, by default that of the node. See also `CommLearner`.
+            `peers`, the (name, life) of the actors of the other ranks; `host`, the address of this machine for them.
+            See also `CommLearner`.
     """
 
     transport = "ray"
     _store: Any = None
+    _connector: Connector | None = None
     _peers: Sequence[LearnerHandle] = ()
-    _done: list[int]
-    _priorities: list[dict[str, Any]]
+    _led: GroupTask | None = None  # the task of all ranks, on rank 0
 
     def _place(self) -> tuple[int, int]:
         return int(self._cfg.get("rank", 0)), int(self._cfg.gpu_num)
-
-    @property
-    def _is_leading(self) -> bool:
-        return self._rank == 0 and self._world_size > 1
-
-    @property
-    def _host(self) -> str:
-        host = self._cfg.get("rank_host")
-        if host is None:
-            import ray
-
-            host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        return str(host)
 
     def _join_group(self, task_info: Mapping[str, Any]) -> RankGroup | None:
         if self._world_size == 1:
@@ -95,99 +71,47 @@ class RayLearner(CommLearner):
         host, port = task_info[_MEETING]
         timeout_s = self._cfg.rank_timeout_s
         store = self._store if self._rank == 0 else find_store(host, port, timeout_s)
-        return RankGroup(store, self._rank, self._world_size, self._host, timeout_s)
+        return RankGroup(store, self._rank, self._world_size, self._cfg.host, timeout_s)
 
     def serve(self, task: dict[str, Any]) -> Any:
-        if self._is_leading and task.get("name") in (LEARNER_START, LEARNER_GET_DATA, LEARNER_LEARN, LEARNER_CLOSE):
-            return self._lead(task)
-        return super().serve(task)
-
-    def _lead(self, task: dict[str, Any]) -> Any:
-        """Run a task on all ranks at the same time, and return the result of rank 0 for all of them.
+        """Run a task of the coordinator; rank 0 runs it on all ranks, which are restarted together if one is lost.
 
         Raises:
-            TaskFail: a rank has failed; the result has its traceback.
-            WorkerLost: a rank is lost, or ranks have lost their connection; all ranks must be restarted.
+            TaskFail: a rank has failed, or is lost; the result has its traceback.
         """
-        name = task["name"]
-        if name == LEARNER_START:
-            task = self._prepared(task)
-        own_task, *others = self._parts(task) if name == LEARNER_LEARN else [task] * self._world_size
-        futures = [
-            handle.run(part, self._cfg.rank_timeout_s) for handle, part in zip(self._peers, others, strict=False)
-        ]
-        own_error: Exception | None = None
-        try:
-            result = super().serve(own_task)
-        except Exception as e:  # raised below, unless another rank has caused it
-            own_error = e
-        limit_s = _GRACE_S if own_error is not None else self._cfg.rank_timeout_s
-        concurrent.futures.wait(futures, limit_s)
-        errors = dict(enumerate([own_error, *(_error_of(future, limit_s) for future in futures)]))
-        found = _cause({rank: error for rank, error in errors.items() if error is not None})
-        if name == LEARNER_CLOSE and own_error is None:
-            return result
-        if found is None and name == LEARNER_START:
-            return result
-        if found is None:
-            return self._joined(result, [{} if future.exception() else future.result() for future in futures])
-        if name == LEARNER_START:
-            self._end_all()
-        raise found
-
-    def _parts(self, task: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the task of each rank, with its part of every batch."""
-        batches, tasks = unpack_batches(task), []
-        for rank in range(self._world_size):
-            sizes = [len(batch) // self._world_size for batch in batches]
-            parts = [part_of(batch, rank * size, (rank + 1) * size) for batch, size in zip(batches, sizes, strict=True)]
-            tasks.append({**task, **pack_batches(parts)})
-        return tasks
-
-    def _joined(self, result: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the result of all ranks: a batch is done when all have read it; priorities are those of all."""
-        if "batch_size" in result:
-            result["batch_size"] *= self._world_size
-            result["batch_num"] = min(own["batch_num"] for own in (result, *others) if "batch_num" in own)
-        counts = [own.get("batches_done", 0) for own in (result, *others)]
-        self._done = [done + count for done, count in zip(self._done, counts, strict=True)]
-        result["batches_done"] = min(self._done)
-        self._done = [done - result["batches_done"] for done in self._done]
-        self._priorities += [info["priority_info"] for other in others for info in other.get("infos", ())]
-        if result.get("infos"):
-            last = result["infos"][-1]
-            given = [info for info in (last.get("priority_info"), *self._priorities) if info]
-            last["priority_info"] = {key: [item for info in given for item in info[key]] for key in (given or [{}])[0]}
-            self._priorities = []
-        return result
-
-    def _prepared(self, task: dict[str, Any]) -> dict[str, Any]:
-        self._connect_peers()
-        self._store = open_store(self._host, self._world_size, self._cfg.rank_timeout_s)
-        self._done = [0] * self._world_size  # batches that each rank has read, and others have not
-        self._priorities = []  # of other ranks, to report with the next info
-        info = {**task["task_info"], _MEETING: [self._host, self._store.port]}
-        return {**task, "task_info": info}
+        name = task.get("name")
+        if name == TaskName.LEARNER_START and self._rank == 0 and self._world_size > 1:
+            self._connect_peers()
+            self._store = open_store(self._cfg.host, self._world_size, self._cfg.rank_timeout_s)
+            info = {**task["task_info"], _MEETING: [self._cfg.host, self._store.port]}
+            handles = [LearnerHandle("rank 0", _OwnRank("rank 0", super().serve)), *self._peers]
+            self._led = GroupTask(handles, {**task, "task_info": info}, self._cfg.rank_timeout_s)
+            return {"message": "learner task has started"}
+        led = self._led
+        if led is not None and name == TaskName.LEARNER_GET_DATA:
+            return led.demand(task)
+        if led is not None and name == TaskName.LEARNER_LEARN:
+            return led.learn(task)
+        if led is not None and name == TaskName.LEARNER_CLOSE:
+            self._led = None
+            return led.close()
+        return super().serve(task)
 
     def _connect_peers(self) -> None:
         if self._peers:
             return
-        from ding.worker.adapter.learner_aggregator import LearnerHandle
-        from ding.worker.transport.ray.ray_transport import RayWorkerClient
+        import ray
 
-        handles = []
+        from ding.worker.transport.ray.ray_transport import actor_name
+
+        self._connector = self._transport.connector({"run_token": self._cfg.get("run_token")})
+        self._connector.start()
+        handles, limit_s = [], self._cfg.rank_timeout_s
         for name, life in self._cfg.peers:
-            client = RayWorkerClient(name, life, set())
-            client.connect(self._cfg.rank_timeout_s)
+            place = ray.get(ray.get_actor(actor_name(name, life)).place.remote(), timeout=limit_s)
+            client, _ = connect(self._connector, name, place["host"], place["port"], limit_s)
             handles.append(LearnerHandle(name, client))
         self._peers = handles
-
-    def _end_all(self) -> None:
-        """End a task that has begun on some of the ranks only."""
-        close = {"name": LEARNER_CLOSE}
-        futures = [handle.run(close, self._cfg.close_timeout_s) for handle in self._peers]
-        super().serve(close)
-        concurrent.futures.wait(futures, self._cfg.close_timeout_s)
 
     def deal_with_lost_coordinator(self) -> None:
         self._disconnect_peers()
@@ -195,9 +119,11 @@ class RayLearner(CommLearner):
 
     def _disconnect_peers(self) -> None:
         """Disconnect from the other ranks, which end their task."""
-        peers, self._peers = self._peers, ()
+        peers, self._peers, self._led = self._peers, (), None
         for handle in peers:
             handle.close()
+        if self._connector is not None:
+            self._connector.close()
 
     def close(self) -> None:
         """Close this rank, see `CommLearner.close`; the caller must close the other ranks at the same time."""
@@ -208,39 +134,25 @@ class RayLearner(CommLearner):
             self._store = None
 
 
-def _error_of(future: concurrent.futures.Future[Any], limit_s: float) -> BaseException | None:
-    if not future.done():
-        return WorkerLost(f"it has not answered within {limit_s:g} s")
-    return future.exception()
+class _OwnRank(WorkerClient):
+    """The client of rank 0 in its own process; `serve` runs a task."""
+
+    def __init__(self, name: str, serve: Serve) -> None:
+        super().__init__(name, set())
+        self._serve = serve
+
+    def run(self, task: Task, timeout_s: float) -> dict[str, Any]:
+        try:
+            return result_of(self._serve(dict(task)))
+        except TaskFail as e:
+            raise TaskFailed(self.name, task["name"], e.result) from e
+        except Exception as e:
+            raise TaskFailed(self.name, task["name"], failure_of(e)) from e
+
+    def drop(self, reason: str) -> None:
+        """Do nothing: rank 0 ends with this process."""
 
 
-def _cause(errors: Mapping[int, BaseException]) -> Exception | None:
-    """Return the error to report, given the errors of the ranks; None if no error counts.
-
-    It is no error if a rank fails a request because its task has ended.
-    """
-    failures = {rank: dict(e.result) for rank, e in errors.items() if isinstance(e, (TaskFail, TaskFailed))}
-    failures = {rank: result for rank, result in failures.items() if rank == 0 or result.get("exception") != _CLOSED}
-    others = {rank: error for rank, error in errors.items() if not isinstance(error, (TaskFail, TaskFailed))}
-    lost = [f"rank {rank}: {error}" for rank, error in others.items() if isinstance(error, WorkerLost)]
-    if lost:
-        return WorkerLost(f"the learner has lost {'; '.join(lost)}")
-    for error in others.values():
-        assert isinstance(error, Exception)
-        return error
-    for rank, result in sorted(failures.items()):
-        if result.get("exception") != BrokenCollective.__name__:
-            return task_fail({**result, "message": f"rank {rank}: {result.get('message')}"})
-    for rank, result in failures.items():
-        return WorkerLost(f"rank {rank} of the learner has lost the others: {result.get('message')}")
-    return None
-
-
-# How long a rank waits for its own batch before it tells the other ranks that it has none.
-_ROUND_S = 1.0
-# Limit of the batches that are agreed on in one operation. More batches mean fewer operations, but ranks stop later.
-_MOST_BATCHES = 8
-_STOP, _WAIT = -1, 0
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -283,7 +195,6 @@ class RankGroup:
 
     def __init__(self, store: Any, rank: int, world_size: int, host: str, timeout_s: float) -> None:
         self.rank, self.world_size = rank, world_size
-        self._agreed = 0  # batches left until the ranks synchronize again
         self._lock = threading.Lock()
         if has_group():
             raise RuntimeError("this process is in a process group already: its last task has not ended")
@@ -300,22 +211,6 @@ class RankGroup:
         self._store.set(f"device/{self.rank}", own)
         devices = [self._store.get(f"device/{rank}") for rank in range(self.world_size)]
         return "cpu:gloo,cuda:nccl" if all(devices) and len(set(devices)) == len(devices) else "gloo"
-
-    def next_batch(self, queue: LearnerQueue) -> bool:
-        """Wait until every rank has a batch; return False on all ranks once the queue of any rank is stopped.
-
-        Raises:
-            BrokenCollective: another rank has failed or ended.
-        """
-        while self._agreed == 0:
-            count = queue.wait_for_batches(_ROUND_S)
-            own = _STOP if count is None else min(count, _MOST_BATCHES)
-            self._agreed = smallest_over_ranks(own)
-            if self._agreed == _STOP:
-                return False
-            queue.wait_for_ranks()
-        self._agreed -= 1
-        return True
 
     def share(self, learner: BaseLearner, trust_pickle: bool = False) -> None:
         """Copy the state of the policy and the counters of rank 0 to the learners of the other ranks.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import ObjectStoreFullError, OutOfDiskError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 # How long a reader or writer waits for the actor of a store, which may be restarting.
 _STORE_S = 30.0
@@ -30,7 +29,7 @@ class StoreActor:
             try:
                 self._actor = ray.get_actor(self.name)
             except ValueError as e:
-                raise OSError(errno.ESTALE, f"this run has no actor {self.name}") from e
+                raise OSError(f"this run has no actor {self.name}") from e
         try:
             return getattr(self._actor, method).remote(*args)
         except RayError as e:  # there is no room for the arguments
@@ -38,21 +37,15 @@ class StoreActor:
 
     def ask(self, method: str, *args: Any) -> Any:
         """Call a method, and return its result."""
-        return self.get(self.call(method, *args))
-
-    def get(self, reference: Any) -> Any:
-        """Return the object of a reference."""
         try:
-            return ray.get(reference, timeout=_STORE_S)
+            return ray.get(self.call(method, *args), timeout=_STORE_S)
         except RayTaskError as e:
             raise self._error(e.cause) if isinstance(e.cause, RayError) else e.cause from None
         except RayError as e:
             raise self._error(e) from e
 
     def _error(self, error: RayError) -> OSError:
-        if isinstance(error, (ObjectStoreFullError, OutOfDiskError)):
-            return OSError(errno.ENOSPC, f"Ray has no room for objects: {error}")
-        return OSError(errno.ETIMEDOUT, f"the actor {self.name}, or an object of it, cannot be reached: {error}")
+        return OSError(f"the actor {self.name}, or an object of it, cannot be reached: {error}")
 
 
 def start_store_actor(cls: type, name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:

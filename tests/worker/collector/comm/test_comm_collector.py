@@ -1,6 +1,5 @@
 """Collector tasks from their start to their end, over both kinds of transport."""
 
-import errno
 import threading
 
 import numpy as np
@@ -22,6 +21,7 @@ from tests.worker.collector.parallel_fakes import (
     join_threads,
     weights,
 )
+from tests.worker.transport.sites import read_sample
 
 
 def threads(*names):
@@ -45,7 +45,7 @@ def test_all_samples_come_whole_and_before_the_end(site):
         for chunk, env_ids in enumerate(((0, 0, 1, 1), (0, 1, 1, 0, 0), (0,)))
         for index, env_id in enumerate(env_ids)
     ]
-    samples = [site.reader.sample(row) for row in rows]
+    samples = [read_sample(site.reader, row) for row in rows]
     steps = [(*sample["obs"].tolist(), *sample["next_obs"].tolist()[2:], sample["done"]) for sample in samples]
     assert sorted(steps) == sorted(
         (env_id, episode, step, step + 1, step + 1 == length)
@@ -193,21 +193,6 @@ def test_an_exception_of_an_env_fails_the_task_with_its_traceback(site):
     assert len(driver.all()[0]) == 1
 
 
-def test_a_disk_that_is_full_for_a_moment_is_waited_for(site, monkeypatch):
-    site.write_weights()
-    _, driver = site.pair()
-    write, errors = type(site.samples).write, [errno.ENOSPC, errno.ESTALE]
-
-    def fail_at_first(store, name, data):
-        if errors:
-            raise OSError(errors.pop(0), "told to fail", name)
-        write(store, name, data)
-
-    monkeypatch.setattr(type(site.samples), "write", fail_at_first)
-    driver.start(lengths=(1,))
-    assert len(driver.all()[0]) == 1 and errors == []
-
-
 def test_a_coordinator_that_takes_nothing_ends_the_collecting(site):
     site.write_weights()
     _, driver = site.pair(queue_size=1, data_timeout_s=0.01)
@@ -264,7 +249,7 @@ def test_the_methods_may_be_called_without_a_coordinator(site):
     worker.send_stepdata("one", {"x": 1})
     worker.send_metadata({"data_id": "one", "policy_iter": np.int64(2)})
     assert worker.deal_with_collector_data() == {"data_id": "one", "policy_iter": 2}
-    assert site.reader.sample({"data_id": "one"})["x"] == 1
+    assert read_sample(site.reader, {"data_id": "one"})["x"] == 1
     assert len(worker.collector_uid) > 20
 
 
@@ -348,18 +333,6 @@ def test_the_seed_of_the_worker_replaces_that_of_the_task_and_without_one_the_ta
     comm = Own(EasyDict(seed=0))
     seeds = [comm._create_collector({"collector_cfg": collector_cfg(seed=5)})._cfg.seed for _ in range(2)]
     assert 5 not in seeds and seeds[0] != seeds[1] and max(seeds) < 2**31
-
-
-def test_a_worker_that_is_started_again_goes_on_with_the_seeds_where_the_coordinator_says_that_it_was():
-    def seeds(comm, *numbers):
-        tasks = [{"collector_cfg": collector_cfg(), **({} if n is None else {"task_number": n})} for n in numbers]
-        return [comm._create_collector(task)._cfg.seed for task in tasks]
-
-    one_life = seeds(Own(EasyDict(seed=0)), 0, 1, 2, 3)
-    assert len(set(one_life)) == 4
-    assert seeds(Own(EasyDict(seed=0)), 2, 3) == one_life[2:]
-    # Another coordinator, which counts from the beginning, does not have it play the same again.
-    assert seeds(Own(EasyDict(seed=0)), 0, 1, 0, None) == one_life
 
 
 def test_the_tasks_of_a_worker_share_a_log(tmp_path, monkeypatch):

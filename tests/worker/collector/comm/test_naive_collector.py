@@ -10,6 +10,7 @@ from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.stores import FolderSampleStore
 from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.parallel_fakes import DEADLINE_S
+from tests.worker.transport.sites import read_sample
 
 INFO = {"task_id": "t", "buffer_id": "b"}
 
@@ -43,7 +44,7 @@ def test_it_sends_19_samples_and_then_says_that_it_is_done(run, own_folder):
 
 def test_a_learner_can_read_its_samples(run):
     run("collector_start_task", task_info=INFO)
-    sample = ChunkReader(FolderSampleStore(".")).sample(from_plain(run("collector_data_task")["samples"])[0])
+    sample = read_sample(ChunkReader(FolderSampleStore(".")), from_plain(run("collector_data_task")["samples"])[0])
     assert {key: tuple(value.shape) for key, value in sample.items() if isinstance(value, torch.Tensor)} == {
         "obs": (4,),
         "next_obs": (4,),

@@ -8,9 +8,8 @@ from time import monotonic
 import torch
 from easydict import EasyDict
 
-from ding.utils.pytorch_ddp_dist_helper import BrokenCollective, has_group
+from ding.utils.pytorch_ddp_dist_helper import BrokenCollective, has_group, smallest_over_ranks
 from ding.worker.learner.comm.comm_learner import CommLearner
-from ding.worker.learner.comm.learner_task import LearnerQueue
 from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
@@ -42,51 +41,18 @@ def meet(name="meeting", timeout_s=DEADLINE_S):
     return RankGroup(store, rank, world_size, HOST, timeout_s)
 
 
-def put(queue, count):
-    for _ in range(count):
-        queue.put([[{"data_id": "a"}]])
-
-
-def trained(group, queue, most=None):
-    """How many batches were trained before the end; this rank stops after `most`."""
-    count = 0
-    while group.next_batch(queue):
-        queue.begin()
-        count += 1
-        if count == most:
-            queue.stop()
-    return count
-
-
-def train_what_all_have(own, late_s):
-    """Rank 0 has all its batches at once, the others get theirs later; rank 1 stops when it has trained them."""
-    rank, _ = place()
-    group, queue = meet(), LearnerQueue(capacity=100)
-    if rank == 0:
-        put(queue, own + 3)
-    else:
-        for number in range(own):
-            threading.Timer(late_s * number, put, (queue, 1)).start()
-    count = trained(group, queue, own if rank == 1 else None)
-    group.leave()
-    return [count, has_group()]
-
-
 def fail_in_one(how):
     """What the others get when rank 1 fails between two batches."""
     rank, _ = place()
-    group, queue = meet(), LearnerQueue(capacity=100)
-    put(queue, 1 if rank == 1 else 100)
-    begin = monotonic()
-    assert group.next_batch(queue)
-    queue.begin()
+    group, begin = meet(), monotonic()
+    assert smallest_over_ranks(rank) == 0
     if rank == 1:
         if how == "leaves":
             group.leave()
             threading.Event().wait(3)
         os._exit(0)
     try:
-        group.next_batch(queue)
+        smallest_over_ranks(rank)
     except BrokenCollective as e:
         group.leave()
         return [str(e), monotonic() - begin]
@@ -96,9 +62,8 @@ def meet_again():
     """Two groups, one after the other."""
     seen = []
     for name in ("first", "second"):
-        group, queue = meet(name), LearnerQueue(capacity=10)
-        put(queue, 2)
-        seen.append(trained(group, queue, 2))
+        group = meet(name)
+        seen.append(smallest_over_ranks(5 + group.rank))
         group.leave()
         group.leave()
     return seen

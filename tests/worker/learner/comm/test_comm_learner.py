@@ -1,6 +1,5 @@
 """Learner tasks from their start to their end, over both kinds of transport."""
 
-import errno
 import os
 import pathlib
 import threading
@@ -10,9 +9,7 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.learner import learner_hook
-from ding.worker.learner.comm import base_comm_learner, create_comm_learner, learner_task
-from ding.worker.transport import stores
+from ding.worker.learner.comm import base_comm_learner, create_comm_learner
 from tests.worker.collector.parallel_fakes import Gate
 from tests.worker.learner.comm.workers import GATES, POLICIES, entry
 from tests.worker.transport.sites import DEADLINE_S
@@ -176,35 +173,6 @@ def recording(site, monkeypatch):
 
     monkeypatch.setattr(type(site.policies), "write", record)
     return written
-
-
-def full(*args, **kwargs):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.mark.differs(
-    "ends a run if weights, samples or a checkpoint cannot be written for a moment, for instance on a full disk",
-    "continues to train, retries, and shows the failures in the status",
-)
-def test_a_full_disk_ends_no_training_and_is_counted(site, monkeypatch):
-    monkeypatch.setattr(stores, "WRITE_PATIENCE_S", 0.0)
-    monkeypatch.setattr(learner_task, "_RETRY_S", 1000)
-    written = recording(site, monkeypatch)
-    _, driver = site.pair(send_policy_interval_s=0)
-    hook = {"save_ckpt_after_iter": 2, "save_ckpt_after_run": True}
-    driver.start(learner={"train_iterations": 4, "hook": hook})
-    driver.learn(site.batch(1, 1))
-    driver.infos(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(site.policies), "write", full)
-        patch.setattr(learner_hook, "save_file", full)
-        driver.learn(site.batch(2, 2), site.batch(3, 3))
-        infos, _ = driver.infos(2)
-    assert (infos[-1]["unwritten_weights"], infos[-1]["unwritten_checkpoints"]) == (1, 1)
-    driver.learn(site.batch(4, 4))
-    infos, _ = driver.infos(2)
-    assert written[-1] == ("policy_task", 4) and weights(site)[1] == 4
-    assert infos[-1]["learner_done"] and infos[-1]["unwritten_weights"] == 1
 
 
 @pytest.mark.parametrize("kind", ["flask_fs"])

@@ -13,11 +13,6 @@ def results(actor, *args, folder, **options):
     return [rank.result for rank in run_ranks(actor, *args, folder=folder, module=ACTORS, check=True, **options)]
 
 
-def test_ranks_train_as_many_batches_as_each_of_them_has_and_stop_together(tmp_path):
-    first, second = results("train_what_all_have", 5, 0.05, folder=tmp_path)
-    assert first == second == [5, False]
-
-
 @pytest.mark.parametrize("how", ["leaves", "ends"])
 def test_ranks_that_wait_for_one_that_has_failed_are_told_at_once(tmp_path, how):
     (reason, seconds), _ = (
@@ -29,7 +24,7 @@ def test_ranks_that_wait_for_one_that_has_failed_are_told_at_once(tmp_path, how)
 
 
 def test_each_task_has_a_group_of_its_own(tmp_path):
-    assert results("meet_again", folder=tmp_path) == [[2, 2]] * 2
+    assert results("meet_again", folder=tmp_path) == [[5, 5]] * 2
 
 
 def test_ranks_have_equal_bits_and_train_as_one_learner_with_the_whole_batch(tmp_path):

@@ -41,14 +41,6 @@ def test_statistics_of_the_collectors_are_sent_along(learner):
     assert learner.sent == [{"model": {"w": 1.5}, "iter": 0, "normalization": {"obs": {"size": 3.0}}}]
 
 
-def test_weights_that_could_not_be_written_are_sent_again_some_seconds_later(learner, clock):
-    learner.send_policy = lambda state: learner.sent.append(state) or len(learner.sent) > 2
-    learner.register_hook(after_iter(send_policy_freq=3))
-    for clock[0] in (0.0, 4.9, 5.0, 9.9, 10.0, 15.0):
-        learner.train([{}])
-    assert sent(learner) == [0, 2, 4]
-
-
 @pytest.mark.parametrize("part", ["model", "value_norm"])
 def test_weights_with_nan_are_an_error_and_not_sent(learner, part):
     learner.policy.state = {"model": {"w": 1.5}, part: {"w": torch.tensor(float("nan"))}}

@@ -35,7 +35,6 @@ def store(root):
     store = RaySampleStore(root)
     for name, data in SAMPLES.items():
         store.write(name, data)
-    store.flush()
     yield store
     store.delete(*store.names())
     wait_until(lambda: not store.names())  # nobody waits for the deletion
@@ -45,19 +44,6 @@ def test_every_client_finds_all_samples(store, root):
     other = RaySampleStore(root)
     assert {name: other.read(name) for name in SAMPLES} == SAMPLES
     assert other.names() == SAMPLES.keys() and other.names({"env_3", "env_99"}) == {"env_3"}
-    other.fetch([*SAMPLES, "env_99"])
-    assert {name: other.read(name) for name in reversed(SAMPLES)} == SAMPLES
-    assert other.read("env_5") == SAMPLES["env_5"]  # once more
-
-
-def test_samples_are_readable_after_the_flush_and_only_those_that_were_not_deleted(store, root):
-    other = RaySampleStore(root)
-    for name in ("env_a", "env_b"):
-        store.write(name, b"1")
-    assert other.names() == SAMPLES.keys()
-    store.delete("env_a")
-    store.flush()
-    assert other.names() == {*SAMPLES, "env_b"} and other.read("env_b") == b"1"
 
 
 def test_deleted_samples_are_missing(store, root):
@@ -70,7 +56,7 @@ def test_deleted_samples_are_missing(store, root):
 
 @pytest.mark.parametrize("name", ["../env_1", ".env", "a/b"])
 def test_names_lead_nowhere_else(store, name):
-    for act in (store.read, store.delete, lambda name: store.write(name, b""), lambda name: store.fetch([name])):
+    for act in (store.read, store.delete, lambda name: store.write(name, b"")):
         with pytest.raises(ValueError, match="is not allowed"):
             act(name)
 
@@ -89,7 +75,6 @@ def test_samples_outlive_their_collector_and_may_be_more_than_the_object_store_h
         store = RaySampleStore(root)
         for number in range(count):
             store.write(f"env_{number}", bytes([number]) * size)
-            store.flush()
         return os.getpid()
 
     os.kill(ray.get(collect.remote(), timeout=PATIENCE_S), signal.SIGKILL)
@@ -106,5 +91,4 @@ def test_an_actor_that_was_killed_comes_back_without_its_samples(store):
     with pytest.raises(FileNotFoundError):
         store.read("env_1")
     store.write("env_1", b"new")
-    store.flush()
     assert store.names() == {"env_1"} and store.read("env_1") == b"new"
