@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import queue
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from http.client import responses
 from typing import Any, NamedTuple
@@ -304,6 +306,8 @@ def _as_response(reply: Reply) -> flask.Response:
 class HttpServer:
     """An HTTP server in a thread, which listens after construction, and answers between `start` and `stop`.
 
+    A forked child closes its copies of the sockets, so that a port is free as soon as the process that listened ends.
+
     Args:
         port: the port; 0 for any free one. The attribute `port` is the actual one.
         app: answers the requests of peers, in threads.
@@ -334,6 +338,7 @@ class HttpServer:
         self._thread = threading.Thread(target=self._run, name=f"{name}_run_app", daemon=True)
         self._server: _GuardedServer | None = None
         self._answering: _OneTurn | None = None
+        _servers.add(self)
 
     def start(self) -> None:
         """Begin to answer requests."""
@@ -385,3 +390,24 @@ class HttpServer:
         for stream in list(server.streams):
             stream.close()
         await server.close_all_connections()
+
+    def abandon(self) -> None:
+        """Release the sockets in a forked child, which has none of the threads, without taking a lock."""
+        streams = () if self._server is None else self._server.streams
+        null = os.open(os.devnull, os.O_RDWR)
+        for fileno in [own.fileno() for own in (self._listener, *(stream.socket for stream in streams))]:
+            if fileno >= 0:
+                os.dup2(null, fileno, inheritable=False)  # the objects that hold the number still own it
+        os.close(null)
+
+
+_servers: weakref.WeakSet[HttpServer] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for server in list(_servers):
+        server.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

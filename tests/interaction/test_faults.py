@@ -20,6 +20,7 @@ from tests.interaction.fakes import (
     current_of,
     lose,
     pair,
+    raw,
     wait_until_idle,
 )
 from tests.worker.collector.parallel_fakes import in_thread
@@ -277,7 +278,7 @@ def fork_and_report(slave, connection):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_does_not_end_the_server():
+def test_a_forked_child_neither_ends_the_server_nor_keeps_its_port():
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     slave = Gated()
@@ -291,6 +292,12 @@ def test_a_forked_child_does_not_end_the_server():
             slave.go.set()
             assert task.join(DEADLINE_S).result == {"sum": 5}
             assert connection.new_task(ADD).start().join(DEADLINE_S).result == {"sum": 5}
+            connection.disconnect()
+            slave.close()
+            with pytest.raises(ConnectionRefusedError):
+                raw(slave.port, "GET", "/ping")
+            with Adder(port=slave.port) as successor:
+                assert successor.ping()
         finally:
             ours.send("end")
             process.join(DEADLINE_S)
