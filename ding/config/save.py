@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError, value_at
+from ding.utils.data.nested import plain as as_python
 from ding.utils.file_helper import atomic_write, beside
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import pack
@@ -28,7 +28,6 @@ from ding.utils.references import (
     import_folders,
     plain,
     saved_form,
-    with_arguments,
 )
 
 _GIT_TIMEOUT_S = 1.0
@@ -184,7 +183,12 @@ def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:
     """Write `cfg` as YAML, with tuples, sets and arrays as lists, and objects without a YAML type as their repr."""
     import yaml
 
-    _write(path, yaml.safe_dump(_plain(cfg), sort_keys=False, allow_unicode=True))
+    tree = json.loads(json.dumps(as_python(cfg), default=_yaml_value))
+    _write(path, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+
+
+def _yaml_value(value: Any) -> Any:
+    return sorted(value, key=repr) if isinstance(value, (set, frozenset)) else shown(value)
 
 
 def save_packed_config(cfg: Mapping[str, Any], path: str) -> None:
@@ -228,7 +232,7 @@ def split_config(
     cfg: Mapping[str, Any], create_cfg: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the pair (main, create), as new plain dicts, that compiles to the compiled config `cfg`."""
-    main = with_arguments(plain(EasyDict(cfg)))
+    main: dict[str, Any] = plain(EasyDict(cfg))
     create: dict[str, Any] = {} if create_cfg is None else plain(EasyDict(create_cfg))
     for name, path in CREATE_SECTIONS.items():
         section = value_at(main, path)
@@ -252,20 +256,6 @@ def split_config(
 
 def _types_of(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: section[key] for key in _TYPE_KEYS if key in section}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in (sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value)]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if type(value) in (str, bytes, bool, int, float, type(None)):
-        return value
-    return shown(value)
 
 
 def _write(path: str, data: str | bytes) -> None:

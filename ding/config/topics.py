@@ -238,10 +238,7 @@ def check_tree(tree: Any, where: str) -> None:
         return
     for key, value in tree.items():
         if not fits_config(key):
-            raise ConfigError(
-                f"the key {key!r} in {where} is not allowed: the keys of a config are attributes; choose a str that "
-                "is not the name of a method of a dict"
-            )
+            raise ConfigError(f"the key {key!r} in {where} is not allowed; choose a str that names no method of a dict")
         if key == "import_names" and not isinstance(value, (list, tuple, type(None))):
             raise ConfigError(f"{where}.import_names = {value!r} is not allowed; it must be a list of module names")
         check_tree(value, f"{where}.{key}")
@@ -258,9 +255,7 @@ def check_sections(user: Mapping[str, Any]) -> None:
         section = value_at(user, above[0]) if above else user
         is_section = key not in (section or {}) or isinstance(section[key], Mapping)
         if not is_section and not (path in _OPTIONAL and section[key] is None):
-            raise ConfigError(
-                f"{path} = {section[key]!r} is not allowed; it must be a dict; leave it out for the defaults"
-            )
+            raise ConfigError(f"{path} = {section[key]!r} is not allowed; it must be a dict, or left out")
 
 
 def check_seed(seed: Any) -> int:
@@ -298,8 +293,7 @@ def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
     batch_size, size = value_at(main, where), value_at(main, "policy.other.replay_buffer.replay_buffer_size")
     if isinstance(batch_size, int) and isinstance(size, (int, float)) and batch_size > size:
         raise ConfigError(
-            f"policy.other.replay_buffer.replay_buffer_size = {size!r} is not allowed; it must be at least {where} = "
-            f"{batch_size!r}; increase the size or reduce the batch"
+            f"policy.other.replay_buffer.replay_buffer_size = {size!r} must be at least {where} = {batch_size!r}"
         )
 
 
@@ -403,9 +397,7 @@ class KnownKeys:
             names = {path.rpartition(".")[2] for path in self._settings}
             near = nearest(name, names | {other for other in MEANINGS if self.meant_by(other)})
             raise ConfigError(
-                f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "
-                "`ding show CONFIG` lists the keys, and config={'policy.learn....': value} or --set "
-                "policy.learn....=VALUE sets any of them"
+                f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else ''} (see `ding show`)"
             )
         if not places and note:
             raise ConfigError(f"{name} has another meaning here: set {self._one_of(paths)}, {note}")
@@ -420,10 +412,7 @@ class KnownKeys:
         most = max(path.count(".") for path in paths)
         deepest = [path for path in paths if path.count(".") == most]
         if len(deepest) > 1:
-            raise ConfigError(
-                f"{name} may mean {self._one_of(deepest)}: write the full key, as in config={{{deepest[0]!r}: ...}} or "
-                f"--set {deepest[0]}=VALUE"
-            )
+            raise ConfigError(f"{name} may mean {self._one_of(deepest)}: write the full key, such as {deepest[0]}")
         return deepest
 
     def find_unknown(self, section: Mapping[str, Any], at: str = "", shown: str | None = None) -> list[UnknownKey]:

@@ -233,8 +233,7 @@ def parallel_transform_slurm(*args: Any, **kwargs: Any) -> EasyDict:
         NotImplementedError: Always.
     """
     raise NotImplementedError(
-        "platform 'slurm' is not supported; use platform 'local' on one allocated node, or start the roles one by one "
-        "with your hosts and ports"
+        "platform 'slurm' is not supported; use 'local' on one node, or start the roles one by one"
     )
 
 

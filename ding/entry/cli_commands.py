@@ -196,10 +196,7 @@ def train(
         if not os.path.isfile(config) and options["resume"]:
             raise click.UsageError(f"there is no config file or folder of a run {config!r} to resume")
         if not os.path.isfile(config):
-            raise click.UsageError(
-                f"there is no config file {config!r}; to train a policy, name its env, too: "
-                f"ding train {config} CartPole-v1"
-            )
+            raise click.UsageError(f"there is no config file {config!r}; to train a policy, name its env, too")
     seeds = seeds or (0,)
     with _folder_of(config) if env is None else contextlib.nullcontext():
         folders = _folders_of(seeds, config, env, settings, options.pop("exp_name"))

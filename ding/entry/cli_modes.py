@@ -337,8 +337,7 @@ def resume_run(
     arguments = states[-1].about.get("arguments", {})
     if arguments.get("objects"):
         raise ConfigError(
-            f"the run in {folder} had {', '.join(arguments['objects'])} of its own, which its folder cannot hold: "
-            "start its script again, with resume=True"
+            f"{folder} cannot hold {', '.join(arguments['objects'])}: start the script again, with resume=True"
         )
     main, create = run.configs()
     if device is not None:

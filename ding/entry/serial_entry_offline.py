@@ -170,8 +170,7 @@ def _loader(dataset: Any, batch_size: int, order: torch.Generator) -> DataLoader
     ranks = get_world_size()
     if batch_size < ranks:
         raise ConfigError(
-            f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks, which each get a part of it; "
-            "raise it, and leave out to_ddp_config here"
+            f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks; leave out to_ddp_config"
         )
     seed = order.initial_seed()
     sampler: Any = DistributedSampler(dataset, ranks, get_rank(), seed=seed) if ranks > 1 else None

@@ -180,10 +180,8 @@ class SerialRun:
         if are_foreign or self.idle_rounds >= MAX_IDLE_ROUNDS:
             kinds = ", ".join(sorted({type(item).__name__ for item in items}))
             raise RuntimeError(
-                f"the replay buffer ({type(buffer).__name__}) accepts none of the collected data: the last round "
-                f"returned {len(items)} item(s){f' of type {kinds}' if kinds else ''}, and samples are dicts; look at "
-                "policy.collect.collector (type, get_train_sample), at what the policy's _get_train_sample returns, "
-                "and at the limits in policy.other.replay_buffer"
+                f"the replay buffer ({type(buffer).__name__}) accepts none of the collected data, {len(items)} of "
+                f"type {kinds}; samples are dicts: look at policy.collect.collector and _get_train_sample"
             )
 
     def add_buffer(self, stack: ExitStack, name: str, **settings: Any) -> Any:
@@ -257,7 +255,8 @@ class Rounds(BatchSource):
 
     Attributes:
         run: the run, after its workers are built.
-        dynamic_seed, collects, has_buffer: see `build_run`.
+        dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
+        collects, has_buffer: whether there are workers that collect, and a replay buffer.
         needs_command_mode: whether the policy must have a command mode.
         batch: the only batch of a round; a subclass with several batches overrides `next_batch`.
         can_relabel: whether the replay buffer may be `her`.

@@ -164,9 +164,7 @@ def read_space(texts: Sequence[str]) -> dict[str, Any]:
         elif equals and len(parts) == 1 and spec:
             space[name.strip()] = [read_value(part) for part in spec.split(",")]
         else:
-            raise ConfigError(
-                f"--search {text!r} is not allowed; it must be name=low:high, name=low:high:log or name=a,b,c"
-            )
+            raise ConfigError(f"--search {text!r} is not allowed; write name=low:high, name=low:high:log or name=a,b")
     return space
 
 
@@ -175,9 +173,7 @@ def _search(
 ) -> Tuning:
     optuna = _optuna()
     if not space or trials < 1 or not seeds:
-        raise ConfigError(
-            f"search = {space!r}, trials = {trials!r} and seeds = {seeds!r} are not allowed: there is nothing to search"
-        )
+        raise ConfigError(f"search = {space!r}, trials = {trials!r}, seeds = {seeds!r}: there is nothing to search")
     suggestions = {name: _suggestion(name, spec) for name, spec in space.items()}
     os.makedirs(folder, exist_ok=True)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(os.path.join(folder, _JOURNAL)))
@@ -266,9 +262,7 @@ def _suggestion(name: str, spec: Any) -> Callable[[Any], Any]:
         if kinds <= {int, float} and low < high and (not log or (log == ["log"] and low > 0)):
             suggest = "suggest_int" if kinds == {int} else "suggest_float"
             return lambda trial: getattr(trial, suggest)(name, low, high, log=bool(log))
-    raise ConfigError(
-        f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}, with low < high, and 0 < low for 'log'"
-    )
+    raise ConfigError(f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}")
 
 
 def _optuna() -> Any:

@@ -91,8 +91,7 @@ def load_declared_state(obj: Any, state: Mapping[str, Any], device: str | torch.
     names = _declared(cls, "_saved")
     if missing := [_key(name) for name in names if _key(name) not in state]:
         raise ValueError(
-            f"the state of {cls.__name__} lacks {', '.join(missing)}: it was saved by another version of this "
-            "package, or by another class"
+            f"the state of {cls.__name__} lacks {', '.join(missing)}: it is that of another class or version"
         )
     for name in names:
         current = getattr(obj, name)
@@ -212,9 +211,7 @@ def _restore_object(current: Any, state: Any, name: str, device: Any, problems: 
     elif hasattr(type(current), "_saved"):
         problems += load_declared_state(current, state, device)
     else:
-        raise ValueError(
-            f"{name} is {current!r}, but the state has an object; construct it as when the state was saved"
-        )
+        raise ValueError(f"{name} is {current!r}, but the state has an object")
 
 
 def _restore_tensor(current: Any, saved: torch.Tensor, device: Any) -> torch.Tensor:

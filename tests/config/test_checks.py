@@ -101,8 +101,7 @@ def test_sizes_that_are_read_as_numbers_may_be_integral_floats():
 
 def test_a_buffer_smaller_than_a_batch_is_refused():
     path = "policy.other.replay_buffer.replay_buffer_size"
-    text = f"{path} = 63 is not allowed; it must be at least policy.learn.batch_size = 64"
-    assert refusal(path, 63).startswith(text)
+    assert "at least policy.learn.batch_size = 64" in refusal(path, 63)
     compiled(with_value(main_cfg(), path, 64))
     whole = with_value(with_value(main_cfg(), path, 63), "policy.batch_size", 63)
     compiled(whole)  # this batch size counts

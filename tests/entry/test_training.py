@@ -138,9 +138,9 @@ class Pace(enum.Enum):
 class Shop(Corridor):
     """A corridor that checks that its arguments come as they were given, in plain dicts."""
 
-    def __init__(self, items=0, moves=None, cost=None, pace=None, scale=None, market=None):
-        assert (items, moves, pace, market) == (7, {0: (0, 1), 1: {"get": 2}}, Pace.FAST, "crypto:BTC")
-        assert {type(moves), type(moves[1])} == {dict} and scale.dtype == np.float32 and scale.tolist() == [1, 2]
+    def __init__(self, goods=0, moves=None, cost=None, pace=None, scale=None, market=None):
+        assert (goods, moves, pace, market) == (7, {"a": (0, 1), "b": {"c": 2}}, Pace.FAST, "crypto:BTC")
+        assert {type(moves), type(moves["b"])} == {dict} and scale.dtype == np.float32 and scale.tolist() == [1, 2]
         self.cost = cost
 
     def reward(self, action):
@@ -152,7 +152,7 @@ def tenth(reward):
 
 
 ARGUMENTS = {
-    "items": 7, "moves": {0: (0, 1), 1: {"get": 2}}, "cost": tenth, "pace": Pace.FAST,
+    "goods": 7, "moves": {"a": (0, 1), "b": {"c": 2}}, "cost": tenth, "pace": Pace.FAST,
     "scale": np.array([1, 2], np.float32), "market": "crypto:BTC",
 }  # fmt: skip
 DOUBLED = ("gymnasium.wrappers:TransformReward", {"func": partial(np.multiply, 2)})

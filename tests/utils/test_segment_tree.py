@@ -60,7 +60,7 @@ def test_an_index_outside_the_leaves_is_refused(tree, index):
 @pytest.mark.parametrize("bounds", [(3, 3), (5, 2), (-1, 2), (0, 9)])
 def test_an_empty_or_outlying_range_is_refused(tree, bounds):
     start, end = bounds
-    with pytest.raises(AssertionError, match=rf"range \[{start}, {end}\) is not allowed; .* 0 <= start < end <= 8"):
+    with pytest.raises(AssertionError, match=rf"range \[{start}, {end}\)"):
         tree.reduce(start, end)
 
 

@@ -35,14 +35,12 @@ class GoalFunctions:
         first = env.reset()
         if not isinstance(first, Mapping) or not first.keys() >= GOAL_KEYS or isinstance(first[ACHIEVED], Mapping):
             raise ConfigError(
-                "her needs an env whose observations are dicts of observation, achieved_goal and desired_goal, the "
-                f"goals being arrays; {shown(env)} shows {in_one_line(first)}"
+                f"her needs dicts of observation, achieved_goal and desired_goal, not {in_one_line(first)}"
             )
         owner: Any = env if hasattr(env, "compute_reward") else getattr(env, "unwrapped", None)
         if not hasattr(owner, "compute_reward"):
             raise ConfigError(
-                f"her needs an env with compute_reward(achieved_goal, desired_goal, info), which {shown(env)} lacks; "
-                "define it, as gymnasium-robotics does"
+                f"her needs an env with compute_reward(achieved_goal, desired_goal, info), which {shown(env)} lacks"
             )
         action = env.random_action()
         obs, reward, _, _ = env.step(as_arrays(env.action_space.sample()) if action is None else action)

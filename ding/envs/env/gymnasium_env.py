@@ -26,7 +26,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.import_helper import missing_package
 from ding.utils.log_helper import shown
-from ding.utils.references import config_form, is_reference, plain, resolve_reference, resolved
+from ding.utils.references import is_reference, plain, resolve_reference, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
 
 
@@ -143,9 +143,7 @@ class GymnasiumSource:
         check_values(cfg, "env (type gymnasium)", SETTINGS.rules())
         env_id, env = cfg.get("env_id"), cfg.get("env")
         if (env_id is None) == (env is None):
-            raise ConfigError(
-                f"env (type gymnasium): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}"
-            )
+            raise ConfigError(f"env: give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}")
         kwargs = dict(cfg.get("kwargs", {}))
         if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
             env = factory_of(env)
@@ -214,16 +212,13 @@ def env_section_of(env: Any) -> dict[str, Any]:
         return {"env": env} if is_reference(env) else {"env_id": env}
     if isinstance(env, (list, tuple)) and len(env) == 2:
         factory_of(env)
-        return {"env": config_form(env)}
+        return {"env": env}
     spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
     if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
         return _section_of_spec(spec)
     if _is_factory(env):
         return {"env": env}
-    raise TypeError(
-        f"env = {shown(env)} cannot be made again for each of the envs: give an id of gymnasium, or a class or "
-        "function without arguments that makes one"
-    )
+    raise TypeError(f"env = {shown(env)} cannot be made again for each env: give an id, or a class or function")
 
 
 def _section_of_spec(spec: Any) -> dict[str, Any]:
@@ -236,7 +231,7 @@ def _section_of_spec(spec: Any) -> dict[str, Any]:
     limits = {} if limit in (None, gymnasium.spec(spec.id).max_episode_steps) else {"max_episode_steps": limit}
     wrappers = [(wrapper.entry_point, dict(wrapper.kwargs)) for wrapper in spec.additional_wrappers]
     more = {"kwargs": kwargs, "wrappers": wrappers}
-    return {"env_id": spec.id, **{key: config_form(value) for key, value in more.items() if value}, **limits}
+    return {"env_id": spec.id, **{key: value for key, value in more.items() if value}, **limits}
 
 
 # By namespace, the module that makes its ids known, by `register_envs` or when it is imported.
@@ -320,7 +315,4 @@ def _read_callable(entry: Any, key: str) -> Wrapper:
         make = resolve_reference(make, f"env.{key}")
     if callable(make) and isinstance(kwargs, dict):
         return make, dict(kwargs)
-    raise ConfigError(
-        f"env: {key} has {shown(entry)}; it must be a callable, its name module:name, or a pair (callable or name, "
-        "dict of kwargs)"
-    )
+    raise ConfigError(f"env: {key} has {shown(entry)}; it must be a callable, its name module:name, or (it, kwargs)")
