@@ -471,16 +471,7 @@ def compile_config_parallel(
     hosts = coordinator_host, learner_host, collector_host
     ports = coordinator_port, learner_port, collector_port
     compiled = compile_triple(cfg, create_cfg, system_cfg, seed, strict_config)
-    return place_parallel(
-        compiled.cfg,
-        compiled.create,
-        compiled.system,
-        hosts,
-        ports,
-        platform,
-        save_path if save_cfg else None,
-        renew_dir,
-    )
+    return place_parallel(compiled, hosts, ports, platform, save_path if save_cfg else None, renew_dir)
 
 
 def compile_triple(
@@ -523,16 +514,14 @@ def compile_triple(
 
 
 def place_parallel(
-    main: EasyDict,
-    create: Mapping[str, Any],
-    system: EasyDict,
+    compiled: Compilation,
     hosts: Sequence[Any] = (None, None, None),
     ports: Sequence[Any] = (None, None, None),
     platform: str = "local",
     save_path: str | None = "total_config.py",
     renew: bool = True,
 ) -> EasyDict:
-    """Return the config of a parallel run, `main`, `system` and `seed`, from what `compile_triple` returns.
+    """Return the config of a parallel run, `main`, `system` and `seed`, from the result of `compile_triple`.
 
     Args:
         hosts, ports: those of the coordinator, the learners and the collectors; see `set_host_port`.
@@ -544,7 +533,7 @@ def place_parallel(
         raise KeyError(f"not support platform type: {platform!r}; it must be one of {', '.join(PLATFORMS)}")
     if platform == "slurm":
         return parallel_transform_slurm()
-    main, system = EasyDict(main), EasyDict(system)
+    main, create, system = EasyDict(compiled.cfg), compiled.create, EasyDict(compiled.system)
     seed, exp_name = system.pop("seed"), main.exp_name
     if save_path is not None:
         main.exp_name = claim_experiment(exp_name, renew)
@@ -560,14 +549,14 @@ def place_parallel(
     if platform == "ray":
         system.transport = "ray"
     main.env, main.policy = map(EasyDict, map(saved_form, (main.env, main.policy)))  # for messages to workers
-    compiled = {"main": main, "system": system, "seed": seed}
+    cfg = {"main": main, "system": system, "seed": seed}
     coordinator_port, learner_port, collector_port = ports
     if platform == "k8s":
-        result = parallel_transform_k8s(compiled, coordinator_port, learner_port, collector_port)
+        result = parallel_transform_k8s(cfg, coordinator_port, learner_port, collector_port)
     else:
         coordinator_host, learner_host, collector_host = hosts
         result = parallel_transform(
-            compiled, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
+            cfg, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
         )
     result.main.policy.other.commander.transport = result.system.coordinator.transport
     if save_path is not None and get_rank() == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import errno
 import itertools
 import json
 import logging
@@ -48,8 +47,7 @@ def claim_experiment(exp_name: str, renew: bool = True) -> str:
         try:
             answer[0] = _claim(exp_name, renew)
         except OSError as e:
-            reason = f"cannot create the experiment folder {os.path.abspath(exp_name)!r}: {e.strerror or e}"
-            answer[0] = type(e)(e.errno, f"{reason}; choose another exp_name or working directory")
+            answer[0] = e
     if get_world_size() > 1:
         broadcast_object_list(answer, 0)
     if isinstance(answer[0], OSError):
@@ -58,20 +56,16 @@ def claim_experiment(exp_name: str, renew: bool = True) -> str:
 
 
 def _claim(exp_name: str, renew: bool) -> str:
-    stamp = time.strftime("%y%m%d_%H%M%S")
-    suffixes = itertools.chain((stamp,), (f"{stamp}_{count}" for count in itertools.count(1)))
-    candidates = itertools.chain((exp_name,), (beside(exp_name, suffix) for suffix in suffixes))
-    for name in candidates if renew else (exp_name,):
+    stamp = beside(exp_name, time.strftime("%y%m%d_%H%M%S"))
+    names = itertools.chain((exp_name, stamp), (f"{stamp}_{count}" for count in itertools.count(1)))
+    while True:
+        name = next(names)
         try:
-            os.makedirs(name, exist_ok=False)
+            os.makedirs(name, exist_ok=not renew)
+            return name
         except FileExistsError:
-            continue
-        return name
-    if not os.path.isdir(exp_name):
-        raise NotADirectoryError(errno.ENOTDIR, "it exists and is not a folder")
-    if not os.access(exp_name, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "it exists and is read-only")
-    return exp_name
+            if not renew:
+                raise
 
 
 def save_project_state(exp_name: str) -> None:

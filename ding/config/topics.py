@@ -51,7 +51,7 @@ MAIN_SETTINGS = Settings(
         "world_model": _read("Settings of a world model of your own."),
         "logger": _read("Sinks of metrics."),
         "her": _read(
-            "Whether to learn from goals reached in hindsight; or a dict of `strategy` and `k` of the buffer `her`."
+            "Learn from goals reached in hindsight; True, or a dict of `strategy` and `k` of the buffer `her`."
         ),
         "run_state": _read("When to save states that a run can resume from; False for never."),
         "run_state.every_iter": Setting(0, integer(0), "Number of iterations between two states; 0 for never."),
@@ -80,9 +80,7 @@ MAIN_SETTINGS = Settings(
         "policy.model": _read("Arguments of the model, and its `type`.", {}),
         "policy.model.obs_shape": _read("Shape of an observation; by default that of the env."),
         "policy.model.action_shape": _read("Number of actions, or shape of real-valued ones; by default the env's."),
-        "policy.model.net_arch": _read(
-            "Widths of the hidden layers: a list, or for actor and critic a dict of lists, `pi` and `vf` or `qf`."
-        ),
+        "policy.model.net_arch": _read("Widths of hidden layers: a list, or a dict of lists, `pi` and `vf` or `qf`."),
         "policy.model.activation": _read("Activation between layers: a name, or a class of torch.nn."),
         "policy.learn.learner": _read("Settings of the learner.", {}),
         "policy.learn.batch_size": _count(1, "Number of samples in a batch."),
@@ -124,6 +122,8 @@ _TARGET_FREQ = ("policy.learn.target_update_freq",)
 _UPDATES = ("policy.learn.update_per_collect", "policy.learn.epoch_per_collect")
 _DECAY = ("policy.other.eps.decay",)
 CLIPPING = ("policy.learn.grad_clip_value", "policy.learn.clip_value", "policy.learn.grad_norm")
+_BATCH, _RANDOM = ("policy.learn.batch_size", "policy.batch_size"), ("policy.random_collect_size",)
+_VALUE_WEIGHT = ("policy.learn.value_weight",)
 _SAVE_FREQ = ("policy.learn.learner.hook.save_ckpt_after_iter",)
 
 
@@ -144,9 +144,7 @@ _MEANINGS = {
     "actor_lr lr_actor pi_lr policy_lr": Meaning(_ACTOR_RATE),
     "critic_lr lr_critic q_lr vf_lr value_lr": Meaning(_CRITIC_RATE),
     "alpha_lr ent_lr": Meaning(("policy.learn.learning_rate_alpha",)),
-    "lr_schedule learning_rate_schedule anneal_lr": Meaning(
-        ("policy.learn.lr_scheduler",), "such as 'linear', which multiplies the learning rate"
-    ),
+    "lr_schedule learning_rate_schedule anneal_lr": Meaning(("policy.learn.lr_scheduler",), "such as 'linear'"),
     "gamma discount discount_rate": Meaning(DISCOUNTS),
     "buffer_size buffer_capacity replay_size memory_size": Meaning(("policy.other.replay_buffer.replay_buffer_size",)),
     "n_steps num_steps": Meaning((*_COLLECTED[:2], *_NSTEP)),
@@ -156,28 +154,20 @@ _MEANINGS = {
     "episode_per_collect collection_num_episodes": Meaning(_COLLECTED[2:]),
     "hidden_sizes hidden_size hidden_dim num_cells": Meaning(("policy.model.net_arch",)),
     "tau soft_update_coef": Meaning(("policy.learn.target_theta",)),
-    "polyak": Meaning(
-        ("policy.learn.target_theta",), "which is 1 - polyak if polyak is the share that the target keeps"
-    ),
+    "polyak": Meaning(("policy.learn.target_theta",), "which is 1 - polyak if the target keeps that share"),
     "target_update_interval target_network_frequency": Meaning(_TARGET_FREQ, "which counts training iterations"),
     "target_network_update_freq target_update_freq": Meaning(_TARGET_FREQ),
     "ent_coef entropy_coef entropy_coeff entropy_bonus": Meaning(("policy.learn.entropy_weight", "policy.learn.alpha")),
-    "vf_coef value_coef value_loss_coef critic_coeff": Meaning(
-        ("policy.learn.value_weight",), "which PPO multiplies by half of the squared error, as CleanRL does"
-    ),
+    "vf_coef value_coef value_loss_coef critic_coeff": Meaning(_VALUE_WEIGHT, "of half of the squared error in PPO"),
     "clip_range clip_coef clip_epsilon eps_clip": Meaning(("policy.learn.clip_ratio",)),
     "gae_lambda lmbda lam": Meaning(("policy.collect.gae_lambda",)),
     "n_epochs num_epochs update_epochs repeat_per_collect": Meaning(_UPDATES[::-1]),
     "gradient_steps num_updates": Meaning(_UPDATES),
     "update_per_step utd_ratio": Meaning(_UPDATES, "which is for a whole collection, not a step"),
-    "batch_size minibatch_size mini_batch_size sgd_minibatch_size": Meaning(
-        ("policy.learn.batch_size", "policy.batch_size")
-    ),
+    "batch_size minibatch_size mini_batch_size sgd_minibatch_size": Meaning(_BATCH),
     "max_grad_norm clip_grad_norm grad_norm gradient_clip": Meaning(CLIPPING),
     "norm_adv normalize_advantage advantage_normalization": Meaning(("policy.learn.adv_norm",)),
-    "learning_starts start_timesteps init_random_frames start_steps warmup_steps": Meaning(
-        ("policy.random_collect_size",)
-    ),
+    "learning_starts start_timesteps init_random_frames start_steps warmup_steps": Meaning(_RANDOM),
     "exploration_fraction eps_decay epsilon_decay": Meaning(_DECAY, "which counts env steps"),
     "annealing_num_steps eps_train_decay": Meaning(_DECAY),
     "exploration_initial_eps start_e eps_init eps_start epsilon_start eps_train": Meaning(("policy.other.eps.start",)),
@@ -198,15 +188,11 @@ _MEANINGS = {
     "save_interval": Meaning(_SAVE_FREQ),
     "save_freq": Meaning(_SAVE_FREQ, "which counts training iterations"),
     "eval_interval evaluation_interval": Meaning(("policy.eval.evaluator.eval_freq",)),
-    "total_timesteps": Meaning(
-        (), "env_steps=... in train, --env-steps on the command line, max_env_step=... in a pipeline"
-    ),
+    "total_timesteps": Meaning((), "env_steps=... in train, --env-steps, or max_env_step=... in a pipeline"),
     "policy_kwargs": Meaning((), "its entries as settings: net_arch=[64, 64], and activation='tanh' for activation_fn"),
     "activation_fn": Meaning((), "activation='tanh', 'relu' and so on, as a setting"),
     "callback": Meaning((), "on_evaluation=..., a function of env steps and mean return, in train, or a LearnerHook"),
-    "frame_stack n_stack": Meaning(
-        (), "env.wrappers = [('gymnasium.wrappers:FrameStackObservation', {'stack_size': 4})]"
-    ),
+    "frame_stack n_stack": Meaning((), "gymnasium.wrappers:FrameStackObservation in env.wrappers"),
     "tensorboard_log": Meaning((), "folder=..., the folder of the run, which always has TensorBoard files in log/"),
 }
 MEANINGS = {name: meaning for names, meaning in _MEANINGS.items() for name in names.split()}

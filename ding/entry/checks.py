@@ -224,13 +224,9 @@ def check_policy_fits_env(policy: Any, env: Any) -> None:
         return
     kind = "discrete" if wants_discrete else "real-valued"
     rule = settings_of(type(policy)).get(_KIND, Setting()).rule
-    instead = "choose another policy.type or another env"
+    instead = "set env.act_bins, or choose another policy" if wants_discrete else "choose another policy"
     if rule is not None and rule(_kind_of(space)) is None:
-        instead = f"set policy.action_space = {_kind_of(space)!r}, or {instead}"
-    if is_integer:
-        instead = "wrap the env so that the space is a MultiDiscrete of as many values"
-    elif wants_discrete:
-        instead += ", or set env.act_bins (type gymnasium) to split each action into so many values"
+        instead = f"set policy.action_space = {_kind_of(space)!r}"
     raise ConfigError(f"{type(policy).__name__} chooses {kind} actions, not those of {shown(space)}; {instead}")
 
 

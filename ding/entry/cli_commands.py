@@ -224,13 +224,7 @@ def _resume(folder: str, others: dict[str, Any], options: dict[str, Any]) -> Non
     for name, value in others.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect on a run that resumes; leave it out")
-    resume_run(
-        folder,
-        train_iter=options["train_iter"],
-        env_step=options["env_step"],
-        device=options["device"],
-        strict_config=options["strict_config"],
-    )
+    resume_run(folder, **options)
 
 
 def _train_policy(
@@ -303,38 +297,18 @@ def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[
     from ding.entry.checks import UNLIMITED
     from ding.entry.tuning import read_space, tune, tune_config
 
-    seeds, folder, (dotted, named) = options["seeds"] or (0,), options["exp_name"], _values_of(settings)
-    train_iter, env_step, trials, prune = (options[name] for name in ("train_iter", "env_step", "trials", "prune"))
-    space = read_space(search)
+    (dotted, named), space = _values_of(settings), read_space(search)
+    train_iter, env_step, folder = (options.pop(name) for name in ("train_iter", "env_step", "exp_name"))
+    how = {**options, "seeds": options["seeds"] or (0,), "folder": folder}
     if env is not None:
-        tune(
-            config,
-            env,
-            space,
-            trials=trials,
-            seeds=seeds,
-            folder=folder,
-            prune=prune,
-            iterations=train_iter,
-            env_steps=env_step,
-            config=dotted,
-            **named,
-        )
+        tune(config, env, space, **how, iterations=train_iter, env_steps=env_step, config=dotted, **named)
         return
     if not os.path.isfile(config):
         raise click.UsageError(f"there is no config file {config!r}; to tune a policy, name its env, too")
     with _folder_of(config):
-        tune_config(
-            config,
-            space,
-            trials=trials,
-            seeds=seeds,
-            folder=folder,
-            prune=prune,
-            settings={**named, **dotted},
-            max_train_iter=train_iter or UNLIMITED,
-            max_env_step=env_step or UNLIMITED,
-        )
+        max_train_iter, max_env_step = train_iter or UNLIMITED, env_step or UNLIMITED
+        values = {**named, **dotted}
+        tune_config(config, space, **how, settings=values, max_train_iter=max_train_iter, max_env_step=max_env_step)
 
 
 def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:

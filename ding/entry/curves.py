@@ -12,7 +12,7 @@ import numpy as np
 from ding.entry.run_folder import Path, RunFolder
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.state_folder import plain_tree
 
 Axis = Literal["env_step", "train_iter"]
@@ -175,11 +175,8 @@ def draw(
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"{os.fspath(path)!r} has the suffix {suffix!r}; it must be .png, .svg or .pdf")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as e:
-        raise missing_package("drawing curves", "matplotlib", "plot") from e
-    figure = Figure(figsize=(7, 4.2 + _ROW_INCHES * len(curves)), layout="constrained")
+    figures = optional_module("matplotlib.figure", "drawing curves", "matplotlib", "plot")
+    figure = figures.Figure(figsize=(7, 4.2 + _ROW_INCHES * len(curves)), layout="constrained")
     axes: Any = figure.subplots()
     for curve in curves:
         seeds = f" ({len(curve.runs)} seeds)" if len(curve.runs) > 1 else ""

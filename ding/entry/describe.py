@@ -52,21 +52,13 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
         if hasattr(cls, "default_config"):
             owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
             defaults.append((owner.__name__, plain_tree(cls.default_config(), f"{section}.")))
-    leaves = plain_tree(experiment.cfg).items()
-    return {key: (value, _origin(key, value, user_main, types, defaults)) for key, value in leaves}
+    sources = [(MAIN, user_main), (CREATE, types), *defaults]
 
+    def origin_of(key: str, value: Any) -> str:
+        fitting = (source for source, leaves in sources if key in leaves and _equal(leaves[key], value))
+        return next(fitting, COMPILED)
 
-def _origin(
-    key: str,
-    value: Any,
-    user_main: Mapping[str, Any],
-    types: Mapping[str, Any],
-    defaults: list[tuple[str, Mapping[str, Any]]],
-) -> str:
-    for source, leaves in ((MAIN, user_main), (CREATE, types), *defaults):
-        if key in leaves and _equal(leaves[key], value):
-            return source
-    return COMPILED
+    return {key: (value, origin_of(key, value)) for key, value in plain_tree(experiment.cfg).items()}
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -341,8 +341,7 @@ class Experiment:
         renew: bool = True,
     ) -> EasyDict:
         """Return the config of a parallel run, with `main`, `system` and `seed`; see `place_parallel`."""
-        create, system = self._compiled.create, self._compiled.system
-        return place_parallel(self.cfg, create, system, hosts, ports, platform, save_path, renew)
+        return place_parallel(self._compiled, hosts, ports, platform, save_path, renew)
 
     # ---- use of what was trained
 
@@ -501,12 +500,8 @@ def load_state(mode: Any, state_dict: dict[str, Any] | None, model: Any) -> Any:
         try:
             mode.load_state_dict(state_dict)
         except RuntimeError as e:
-            text = (
-                "pass the `model` that was trained, as in Training.load(folder, model=...)"
-                if model is None
-                else "they are not of the `model` that was passed"
-            )
-            raise RuntimeError(f"The weights do not fit the network; {text}, or give another checkpoint.\n{e}") from e
+            text = "The weights do not fit the network; pass the `model` that was trained, or another checkpoint."
+            raise RuntimeError(f"{text}\n{e}") from e
         return normalization_of(state_dict)
     if model is None:
         raise ConfigError("the policy has no weights: pass a state dict, the path of a checkpoint, or a model")

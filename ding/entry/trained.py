@@ -34,7 +34,7 @@ from ding.policy.base_policy import create_policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import is_mapping, leaves, leaves_by_path, map_by_path, map_leaves
 from ding.utils.file_helper import atomic_write
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.env_round import Batch
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
@@ -423,10 +423,7 @@ def _batch(space: Any, size: int) -> Any:
 
 
 def _export_onnx(network: nn.Module, example: Any, content: io.BytesIO) -> None:
-    try:
-        import onnx  # noqa: F401
-    except ImportError as e:
-        raise missing_package("exporting to ONNX", "onnx", "export") from e
+    optional_module("onnx", "exporting to ONNX", extra="export")
     paths = leaves_by_path(example, join=lambda path, key: f"{path}.{key}" if path else str(key))
     names = [path or _INPUT for path, _ in paths]
     axes = {name: {0: "batch"} for name in (*names, _OUTPUT)}

@@ -26,7 +26,7 @@ from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_entry import rounds_for
 from ding.entry.training import train
 from ding.utils.config_helper import ConfigError
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 
 SPACE = "search_space"  # in a config file
 _STUDY, _JOURNAL, _CONFIG = "tune", "study.log", "best_config.py"
@@ -266,10 +266,7 @@ def _suggestion(name: str, spec: Any) -> Callable[[Any], Any]:
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as e:
-        raise missing_package("tuning", "optuna", "tune") from e
+    optuna = optional_module("optuna", "tuning", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     # Of lists, which the file of a study holds as well as numbers.
     warnings.filterwarnings("ignore", message="Choices for a categorical distribution should be")

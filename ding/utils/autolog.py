@@ -64,10 +64,7 @@ class TickTime(BaseTime):
             TypeError: `delta` is not an integer.
             ValueError: `delta` is less than 1.
         """
-        try:
-            delta = operator.index(delta)
-        except TypeError:
-            raise TypeError(f"a tick clock moves by an integer, got {type(delta).__name__} {delta!r}") from None
+        delta = operator.index(delta)
         if delta < 1:
             raise ValueError(f"a tick clock moves forward by at least 1, got {delta}")
         self._tick += delta

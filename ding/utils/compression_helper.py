@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.msgpack_helper import pack, unpack
 
 
@@ -141,8 +141,4 @@ def _pair(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _cv2() -> Any:
-    try:
-        import cv2
-    except ImportError as error:
-        raise missing_package("JPEG", "opencv-python-headless", "atari") from error
-    return cv2
+    return optional_module("cv2", "JPEG", "opencv-python-headless", "atari")

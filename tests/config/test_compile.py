@@ -7,7 +7,6 @@ from easydict import EasyDict
 
 from ding.config.config import compile_config
 from ding.config.read import read_config, read_config_directly
-from ding.utils.config_helper import ConfigError
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 from tests.config.fakes import (
@@ -214,11 +213,6 @@ def test_classes_given_as_arguments_win_over_types():
     assert cfg.env.cfg_type == "FakeEnvDict" and cfg.policy.cfg_type == "FakePolicyDict"
 
 
-def test_a_function_may_stand_for_the_env():
-    cfg = compiled(env=lambda cfg: None)
-    assert "length" not in cfg.env and cfg.env.type == "config_fake_env"
-
-
 def test_without_auto_the_classes_give_the_defaults():
     cfg = compile_config(
         main_cfg(),
@@ -240,13 +234,6 @@ def test_without_auto_the_classes_give_the_defaults():
     assert cfg.policy.other.replay_buffer.cfg_type == "FakeBufferDict"
     assert "commander" not in cfg.policy.other
     assert cfg.policy.eval.evaluator.n_episode == 5
-
-
-def test_without_auto_the_env_manager_defaults_to_the_base_one():
-    cfg = compile_config(main_cfg(), policy=FakePolicy, save_cfg=False)
-    assert cfg.env.manager.cfg_type == "BaseEnvManagerDict"
-    assert cfg.policy.collect.collector == {}
-    assert cfg.policy.other.replay_buffer == {"replay_buffer_size": 500}
 
 
 @pytest.mark.differs(
@@ -411,11 +398,3 @@ def test_the_state_of_the_project_is_saved_with_the_config():
 def test_nothing_is_written_without_save_cfg():
     compiled()
     assert os.listdir() == []
-
-
-def test_an_entry_of_the_create_config_that_is_none_is_as_one_that_is_missing():
-    given = create_cfg(collector=None, evaluator=None)
-    assert compiled(create=given) == compiled(create={key: entry for key, entry in given.items() if entry is not None})
-    assert given.collector is None
-    with pytest.raises(ConfigError, match="create_config.policy is missing; the config has "):
-        compiled(create=create_cfg(policy=None))

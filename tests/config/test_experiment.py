@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ding.config import save
 from ding.config.save import claim_experiment, save_project_state
 
 
@@ -35,32 +34,6 @@ def test_runs_that_start_together_get_different_folders(fixed_time):
     with ThreadPoolExecutor(16) as pool:
         names = list(pool.map(claim_experiment, ["x"] * 64))
     assert len(set(names)) == 64
-
-
-def test_a_file_in_the_way_is_named():
-    open("x", "w").close()
-    with pytest.raises(NotADirectoryError, match=r"cannot create the experiment folder .*x'.*choose another"):
-        claim_experiment("x", renew=False)
-    with pytest.raises(OSError, match="cannot create the experiment folder"):
-        claim_experiment("x/y")
-
-
-def test_a_read_only_folder_is_refused(monkeypatch):
-    os.mkdir("x")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(PermissionError, match="read-only"):
-        claim_experiment("x", renew=False)
-
-
-def test_other_ranks_take_the_name_of_rank_0(monkeypatch):
-    def broadcast(answer, src):
-        answer[0] = "from_rank_0"
-
-    monkeypatch.setattr(save, "get_rank", lambda: 1)
-    monkeypatch.setattr(save, "get_world_size", lambda: 2)
-    monkeypatch.setattr(save, "broadcast_object_list", broadcast)
-    assert claim_experiment("x") == "from_rank_0"
-    assert os.listdir() == []
 
 
 def git(*arguments):

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import sys
 
 import gymnasium
 import numpy as np
@@ -17,7 +16,7 @@ from easydict import EasyDict
 from ding import train
 from ding.config import read_config
 from ding.config.read import change
-from ding.entry import curves, evaluate_run, load_policy, serial_pipeline
+from ding.entry import evaluate_run, load_policy, serial_pipeline
 from ding.entry.checks import cuda_of
 from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
 from ding.entry.describe import origins
@@ -97,16 +96,6 @@ def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path):
 def test_what_a_folder_cannot_be_resumed_with_is_said(arguments, word):
     os.mkdir("run")
     assert word in ding("train", *arguments, status=1 if word == "total_config.py" else 2)
-
-
-def test_a_run_with_an_env_of_its_script_is_not_resumed_by_its_folder():
-    train("dqn", "CartPole-v1", iterations=1, recipe=False, folder="run", on_evaluation=lambda *_: None, n_sample=8)
-    assert "on_evaluation" in ding("train", "--resume", "run", status=1)
-
-
-def test_a_folder_without_a_state_is_not_resumed(tmp_path):
-    write_run(tmp_path / "run", [])
-    assert "no state" in ding("train", "--resume", "run", status=1)
 
 
 @pytest.mark.parametrize(
@@ -246,12 +235,6 @@ def test_an_evaluation_plays_the_episodes_that_the_training_played(exp):
     assert evaluate_run(exp, checkpoint=last["train_iter"] and str(last["train_iter"])).returns == last["returns"]
 
 
-def test_an_evaluation_writes_nothing_to_the_folder_of_the_training(exp):
-    before = sorted(exp.rglob("*"))
-    assert len(evaluate_run(exp, 2).returns) == len(Training.load(exp).evaluate(2).returns) == 2
-    assert sorted(exp.rglob("*")) == before
-
-
 def test_eval_prints_a_table_of_the_episodes(exp):
     lines = ding("eval", exp, "-n", 3).splitlines()
     returns = evaluate_run(exp, n_episode=3).returns
@@ -307,13 +290,6 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_a_damaged_one_named(tmp_pa
         RunFolder(tmp_path / "run").evaluations()
 
 
-def test_a_damaged_result_is_named(tmp_path):
-    write_run(tmp_path / "run", [])
-    (tmp_path / "run" / "result.json").write_text('{"stop": tr')
-    with pytest.raises(ConfigError, match=r"result\.json is damaged"):
-        RunFolder(tmp_path / "run").result()
-
-
 # Curves.
 
 
@@ -342,12 +318,6 @@ def test_runs_that_differ_in_seeds_only_are_one_curve_and_keep_their_last_return
     assert read_curves([tmp_path / "b"], "train_iter")[0].x.tolist() == [0.0]
 
 
-def test_a_curve_has_at_most_200_points():
-    curve = curves.summarize("run", [(np.arange(201), np.arange(201))])
-    assert len(curve.x) == 200 and curve.x[[0, -1]].tolist() == [0.0, 200.0]
-    assert np.allclose(curve.iqm, curve.x)
-
-
 def write_metrics(path, *losses):
     write_run(path, [[1.0]], seed=int(path.name[-1]))
     records = [{"worker": "learner", "train_iter": i, "env_step": 10 * i, "loss": x} for i, x in enumerate(losses)]
@@ -361,13 +331,6 @@ def test_a_metric_is_read_from_the_records_of_its_worker_without_nulls(tmp_path)
     (curve,) = read_curves([tmp_path], metric="learner/loss")
     assert (curve.x.tolist(), curve.iqm.tolist()) == ([0.0, 10.0, 20.0], [2.0, 3.0, 4.0])
     assert read_curves([tmp_path], "train_iter", "learner/loss")[0].x.tolist() == [0.0, 1.0, 2.0]
-
-
-@pytest.mark.parametrize("metric", ["learner/los", "loss", "learner/train_iter"])
-def test_a_metric_that_no_run_has_is_refused_with_those_that_there_are(tmp_path, metric):
-    write_metrics(tmp_path / "seed0", 1.0)
-    message = f"no run has the metric '{metric}'; recorded are collector/loss, learner/loss"
-    assert message in ding("plot", tmp_path, "--metric", metric, status=1)
 
 
 def test_plot_draws_a_metric(tmp_path):
@@ -384,30 +347,6 @@ def test_plot_writes_the_kind_of_file_that_is_asked_for(tmp_path, suffix, start)
     output = ding("plot", tmp_path / "run", "-o", f"out.{suffix}")
     assert (tmp_path / f"out.{suffix}").read_bytes().startswith(start)
     assert "2.0" in output and f"out.{suffix} is written." in output
-
-
-def test_a_plot_of_another_kind_is_refused(tmp_path):
-    write_run(tmp_path / "run", [[1.0]])
-    assert "must be .png, .svg or .pdf" in ding("plot", tmp_path / "run", "-o", "out.bmp", status=1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [
-        *((words, "directory") for words in (["plot", ".", "-o"], ["-c"], ["--load-path"])),
-        *((words, "file") for words in (["plot"], ["eval"], ["--replay-path"])),
-    ],
-)
-def test_a_folder_in_place_of_a_file_is_refused_and_a_file_in_place_of_a_folder(arguments, kind, tmp_path):
-    path = __file__ if kind == "file" else tmp_path
-    assert f"'{path}' is a {kind}" in ding(*arguments, path, status=2)
-
-
-def test_without_matplotlib_its_installation_is_told(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    write_run(tmp_path / "run", [[1.0]])
-    with pytest.raises(ImportError, match="pip install matplotlib"):
-        curves.draw(read_curves([tmp_path / "run"]), tmp_path / "out.png")
 
 
 # Configs.
@@ -430,11 +369,6 @@ def test_show_prints_a_part_or_what_was_changed():
     changed = ding("show", CONFIG, "--changed")
     assert "policy.learn.batch_size" in changed and "policy.priority" not in changed
     assert "nothing under 'polisy'" in ding("show", CONFIG, "polisy", status=2)
-
-
-def test_show_takes_the_config_of_a_parallel_training():
-    path = CONFIG.replace("cartpole_dqn", "cartpole_dqn_parallel")
-    assert "main_config" in ding("show", path, "policy.learn.batch_size")
 
 
 # Envs.
@@ -525,23 +459,7 @@ def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
     assert any(problem in line for line in failed)
 
 
-@pytest.mark.parametrize("name", ["NoSuchEnv-v3", "no.module:Env", f"{__name__}:NoSuchEnv"])
-def test_an_unknown_env_is_named(name):
-    assert f"there is no env {name!r}" in ding("check-env", name, status=1)
-
-
 # Videos and lists.
-
-
-def test_a_video_of_another_kind_is_refused(exp):
-    assert "must be .mp4 or .gif" in ding("record", exp, "-o", "video.avi", status=1)
-
-
-def test_without_the_packages_both_are_named_at_once(exp, monkeypatch):
-    monkeypatch.setitem(sys.modules, "moviepy", None)
-    monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(ImportError, match="pip install moviepy pygame"):
-        Training.load(exp).record()
 
 
 def played(exp, episodes):
@@ -587,20 +505,6 @@ def test_list_policy_tells_what_each_is_its_actions_and_what_trains_it():
     assert places["ppo"] == ("discrete, continuous, hybrid", "serial_pipeline_onpolicy")
     assert places["iql"] == ("continuous", "serial_pipeline_offline")
     assert places["ppg_offpolicy"] == ("discrete", "a loop of your own")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ((), "--env-steps"),
-        (("--stop-value", 9, "--set", "lr_scheduler=linear"), "--train-iter"),
-    ],
-)
-def test_messages_of_commands_speak_of_options(arguments, word):
-    assert word in ding("train", "dqn", "CartPole-v1", *arguments, status=1)
-    assert "--recipe none leaves it out" in ding(
-        "train", "dqn", "CartPole-v1", "--train-iter", 1, "--set", "n_sample=8"
-    )
 
 
 @pytest.mark.parametrize("command", ["train", "tune"])

@@ -11,7 +11,6 @@ from torch import nn
 
 from ding.entry import evaluate_run, train
 from ding.entry.cli import cli
-from ding.entry.run_folder import RunFolder
 from ding.entry.training import Training
 from ding.utils import MODEL_REGISTRY
 from ding.utils.config_helper import ConfigError
@@ -133,42 +132,6 @@ def test_each_family_of_policies_trains_what_the_guide_asks_of_a_network(policy,
     assert isinstance(training.policy._model, network)
 
 
-class ColumnOfValues(ActorCritic):
-    """Returns [*B, 1], as the last layer does."""
-
-    def compute_critic(self, obs):
-        return {"value": self.critic(obs)}
-
-
-class ColumnOfQ(QActorCritic):
-    def compute_critic(self, inputs):
-        return {"q_value": [q.unsqueeze(-1) for q in super().compute_critic(inputs)["q_value"]]}
-
-
-@pytest.mark.parametrize(
-    ("policy", "networks", "settings"),
-    [
-        ("ppo", (ActorCritic, ColumnOfValues), {"n_steps": 16}),
-        ("impala", (ActorCritic, ColumnOfValues), {}),
-        ("sac", (QActorCritic, ColumnOfQ), {"learning_starts": 0}),
-        (
-            "td3",
-            (partial(QActorCritic, is_gaussian=False), partial(ColumnOfQ, is_gaussian=False)),
-            {"learning_starts": 0},
-        ),
-    ],
-)
-def test_values_in_a_column_are_learned_as_values_in_a_row(policy, networks, settings):
-    env = "CartPole-v1" if networks[0] is ActorCritic else "Pendulum-v1"
-    row, column = (weights_after(policy, env, network, **settings) for network in networks)
-    assert all(torch.equal(row[key], column[key]) for key in row)
-
-
-def weights_after(policy, env, network, **settings):
-    training = train(policy, env, model=network, **FEW, **settings)
-    return torch.load(list(RunFolder(training.folder).checkpoints().values())[-1], weights_only=True)["model"]
-
-
 @pytest.mark.parametrize(("env", "told"), [("CartPole-v1", (4, 2, "discrete")), ("Pendulum-v1", (3, 1, "continuous"))])
 def test_a_registered_network_is_told_shapes_and_kind_of_actions(env, told):
     MODEL_REGISTRY["test_own_networks"] = ActorCritic
@@ -177,17 +140,6 @@ def test_a_registered_network_is_told_shapes_and_kind_of_actions(env, told):
     finally:
         del MODEL_REGISTRY["test_own_networks"]
     assert set(TOLD) == {told}
-
-
-def test_a_network_without_arguments_is_told_nothing_and_the_policy_learns_the_kind_of_actions():
-    training = train("ppo", "Pendulum-v1", model=OfPendulum, n_steps=8, **FEW)
-    assert training.config[0].policy.action_space == "continuous"
-    assert dict(training.config[0].policy.model) == {"type": OfPendulum}
-
-
-class OfPendulum(ActorCritic):
-    def __init__(self):
-        super().__init__(3, 1, "continuous")
 
 
 def make_narrow(obs_shape, action_shape):
@@ -214,12 +166,6 @@ def test_classes_and_functions_are_saved_by_name_and_found_again(model, settings
     assert isinstance(kind, str) or list(kind) == ["__reference__"]
     assert loaded.policy._model.layers[0].out_features == width
     assert loaded.evaluate(1).returns == training.evaluate(1).returns == evaluate_run("run", 1).returns
-
-
-def test_a_run_with_an_own_network_resumes():
-    train("dqn", "CartPole-v1", model=Values, folder="run", **FEW)
-    more = {**FEW, "iterations": 2}
-    assert train("dqn", "CartPole-v1", model=Values, folder="run", resume=True, **more).result["train_iter"] == 2
 
 
 def test_the_command_evaluates_a_network_that_a_script_has_named(tmp_path, monkeypatch):

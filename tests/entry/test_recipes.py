@@ -10,8 +10,7 @@ import pytest
 from ding import train
 from ding.config import compile_config, compile_config_parallel
 from ding.entry.experiment import with_command_mode
-from ding.entry.recipes import FOLDER, MEASURED, all_recipes, find_recipe, recipe_named
-from ding.utils.config_helper import ConfigError
+from ding.entry.recipes import MEASURED, all_recipes, find_recipe, recipe_named
 from tests.programs import ding
 
 RECIPES = all_recipes()
@@ -122,37 +121,6 @@ def test_train_takes_the_recipe_and_says_so(caplog, capsys):
     }  # fmt: skip
     assert main.policy.collect.n_sample == 16 and main.policy.collect.gae_lambda == 0.95
     assert "Recipe: ppo_classic_control (PPO on classic control" in capsys.readouterr().err
-
-
-def test_a_recipe_may_be_left_out_or_named(capsys):
-    training = train("ppo", "CartPole-v1", recipe=False, num_envs=2, n_steps=4, iterations=1, eval_episodes=1)
-    assert training.recipe is None and "value_clip" not in training.config[0].policy.get("learn", {})
-    assert "Recipe" not in capsys.readouterr().err
-    named = train("dqn", "CartPole-v1", recipe="dqn_box2d", random_collect_size=8, **QUICK_DQN)
-    assert named.recipe == "dqn_box2d" and named.config[0].env.env_id == "CartPole-v1"
-    assert named.config[0].policy.other.eps.decay == 50_000
-
-
-QUICK_DQN = {"iterations": 1, "eval_episodes": 1, "batch_size": 8}
-
-
-def test_unknown_recipes_and_those_of_other_policies_are_refused():
-    with pytest.raises(ConfigError, match="there is no recipe 'dqn_cartpol'; there are: a2c_classic_control, dqn_"):
-        train("dqn", "CartPole-v1", recipe="dqn_cartpol", iterations=1)
-    with pytest.raises(ConfigError, match="ppo_box2d.* is for 'ppo'"):
-        train("dqn", "CartPole-v1", recipe="ppo_box2d", iterations=1)
-    told = ding("train", "dqn", "CartPole-v1", "--env-steps", "9", "--recipe", "x", status=1)
-    assert "there is no recipe 'x'" in told
-
-
-def test_the_list_of_recipes():
-    output = ding("list", "recipes")
-    first, _, _, *rows = output.splitlines()
-    assert first == f"Available recipes: {len(RECIPES)}, in {FOLDER}"
-    assert [row.split()[0] for row in rows if not row.startswith(" ")] == NAMES
-    for recipe in RECIPES:
-        for outcome in recipe.measured.values():
-            assert outcome in output
 
 
 def test_what_was_measured_belongs_to_envs_of_its_recipe():

@@ -62,11 +62,6 @@ def test_only_evaluator_envs_are_made():
     serial_pipeline_offline((main, create), max_train_iter=1)
 
 
-def test_an_evaluation_comes_with_the_end_of_an_epoch():
-    serial_pipeline_offline(config(epochs=4, eval={"evaluator": {"eval_freq": 5}}), env_setting=setting())
-    assert [line["train_iter"] for line in evaluations()] == [6, 12]
-
-
 def test_behaviour_cloning_evaluates_as_soon_as_it_is_due():
     main, create = config(epochs=4, eval={"evaluator": {"eval_freq": 5}})
     policy, stop = serial_pipeline_bc((main, create), 0, "demos.pkl", env_setting=setting())
@@ -108,15 +103,6 @@ def test_a_run_that_resumes_within_or_between_epochs_has_the_batches_of_a_whole_
     assert resumed == SEEN and len(SEEN) == 9 and ends == [3, 6, 9] * 2
 
 
-def test_real_valued_actions_are_no_choices():
-    demos = demonstrations()
-    for row in demos:
-        row["action"] = torch.tensor([0.5])
-    naive_save(demos, "real.pkl")
-    with pytest.raises(ConfigError, match=r"action \[0.5\]"):
-        serial_pipeline_bc(config(), 0, "real.pkl", max_iter=1, env_setting=setting())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -140,13 +126,6 @@ def test_behaviour_cloning_needs_observations_and_actions_only():
     create.policy.type, main.policy.model = "bc", {"obs_shape": 3, "action_shape": 2}
     naive_save([{key: row[key] for key in ("obs", "action")} for row in demonstrations()], "other.pkl")
     serial_pipeline_bc((main, create), 0, "other.pkl", max_iter=1, env_setting=setting())
-
-
-def test_a_run_without_an_evaluation_is_evaluated_at_its_end():
-    policy, stop = serial_pipeline_offline(
-        config(eval={"evaluator": {"eval_freq": 1000}}), env_setting=setting(), max_train_iter=2
-    )
-    assert [line["train_iter"] for line in evaluations()] == [2]
 
 
 def test_statistics_of_the_observations_are_told_to_the_env():

@@ -293,7 +293,7 @@ def test_a_nan_observation_stops_the_run_with_its_message_and_a_checkpoint(kind)
 def test_a_model_that_does_not_fit_the_env_is_refused_before_training(kind):
     main, create = kind.pair()
     main.policy.model.action_shape = 3
-    with pytest.raises(ValueError, match=r"policy.model.action_shape = 3 does not fit the env, .* Discrete\(2\)"):
+    with pytest.raises(ValueError, match=r"policy.model.action_shape = 3 .* Discrete\(2\)"):
         kind.train((main, create), env_setting=setting())
     assert not any(env.life for env in TinyEnv.made)
     assert all(env.is_closed for env in TinyEnv.made if env.seeds)
@@ -303,7 +303,7 @@ def test_a_model_that_does_not_fit_the_env_is_refused_before_training(kind):
 @each_kind
 def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(kind, monkeypatch):
     monkeypatch.setattr("ding.entry.experiment.get_world_size", lambda: 2)
-    with pytest.raises(ConfigError, match="policy.multi_gpu = False is not allowed on 2 ranks"):
+    with pytest.raises(ConfigError, match="policy.multi_gpu must be True"):
         kind.train(kind.pair(), env_setting=setting(), max_train_iter=1)
     assert TinyEnv.made == []
 

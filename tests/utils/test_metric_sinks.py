@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -143,17 +142,6 @@ def test_half_a_line_of_a_killed_process_is_removed_when_a_state_is_loaded(tmp_p
     assert read(tmp_path) == wanted
 
 
-def test_rows_are_appended_to_files_that_are_there(tmp_path: Path) -> None:
-    for step in range(2):
-        with files_of(tmp_path) as writer:
-            writer.add_scalars_of("learner", {"loss": step}, step)
-    assert read(tmp_path) == {
-        "metrics.jsonl": '{"worker": "learner", "train_iter": 0, "loss": 0}\n'
-        '{"worker": "learner", "train_iter": 1, "loss": 1}\n',
-        "learner.csv": "train_iter,loss\n0,0\n1,1\n",
-    }
-
-
 # the config
 
 
@@ -240,20 +228,6 @@ def test_wandb_gets_each_record_with_its_axes(tmp_path: Path, wandb: FakeWandb) 
     assert run.finished == 1
 
 
-def test_a_resumed_run_goes_on_in_the_same_wandb_run_without_doubled_rows(tmp_path: Path, wandb: FakeWandb) -> None:
-    with tracked(tmp_path, "wandb") as writer:
-        writer.add_scalars_of("learner", {"loss": 1}, 0)
-        state = json.loads(json.dumps(writer.state_dict()))
-        writer.add_scalars_of("learner", {"loss": 2}, 1)
-    with tracked(tmp_path, "wandb") as writer:
-        writer.load_state_dict(state)
-        writer.add_scalars_of("learner", {"loss": 2}, 1)
-        writer.add_scalars_of("learner", {"loss": 3}, 2)
-    assert [(init.get("id"), init.get("resume")) for init in wandb.inits] == [(None, None), ("run0", "allow")]
-    assert list(wandb.runs) == ["run0"]
-    assert [row["learner/loss"] for row in wandb.runs["run0"].rows] == [1, 2, 3]
-
-
 # MLflow
 
 
@@ -290,25 +264,3 @@ def test_mlflow_gets_each_value_under_both_axes_and_the_config_as_parameters(
         }
     }
     assert mlflow.ended == ["run0"]
-
-
-@pytest.mark.filterwarnings("ignore")  # of what MLflow imports
-def test_values_reach_a_real_store_of_mlflow(tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    with tracked(tmp_path, "mlflow", {"seed": 7}, tracking_uri=uri) as writer:
-        writer.add_scalars_of("learner", {"loss": 1}, 0, 0)
-        state = writer.state_dict()
-        writer.add_scalars_of("learner", {"loss": 2}, 1, 10)
-    with tracked(tmp_path, "mlflow", {"seed": 7}, tracking_uri=uri) as writer:
-        writer.load_state_dict(state)
-        writer.add_scalars_of("learner", {"loss": 2}, 1, 10)
-        writer.add_scalars_of("learner", {"loss": 3}, 2, 20)
-    client = mlflow.MlflowClient(tracking_uri=uri)
-    run = client.search_runs([client.get_experiment_by_name("ding").experiment_id])
-    assert [(found.info.run_name, found.info.status, found.data.params) for found in run] == [
-        ("exp", "FINISHED", {"seed": "7"})
-    ]
-    history = client.get_metric_history(run[0].info.run_id, "learner_step/loss")
-    found = {(metric.step, metric.value) for metric in history}  # it may keep what it is told twice
-    assert found == {(0, 1.0), (10, 2.0), (20, 3.0)}

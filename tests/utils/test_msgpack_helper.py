@@ -73,13 +73,6 @@ def test_tensors_keep_dtype_shape_and_values(dtype, shape):
     result.zero_()
 
 
-def test_tensors_leave_their_graph_behind_and_views_come_back_contiguous():
-    base = torch.arange(6.0, requires_grad=True).reshape(2, 3)
-    for tensor in (base.T, base[:, 1], torch.view_as_complex(torch.ones(2, 2)).conj()):
-        result = unpack(pack({"x": tensor}))["x"]
-        assert not result.requires_grad and result.is_contiguous() and torch.equal(result, tensor.detach())
-
-
 def test_an_easydict_stays_one_and_other_mappings_become_dicts():
     result = unpack(pack([EasyDict(a={"b": 1}), OrderedDict(x=1), defaultdict(int, y=2)]))
     assert isinstance(result[0], EasyDict) and result[0].a.b == 1

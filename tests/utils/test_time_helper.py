@@ -37,25 +37,6 @@ def test_timers_inside_timers_do_not_disturb_each_other(clock):
     assert (inner.value, outer.value) == (2, 7)
 
 
-def test_a_timer_measures_a_block_that_raises(clock):
-    timer = EasyTimer()
-    with pytest.raises(KeyError), timer as entered:
-        clock.now += 3
-        raise KeyError
-    assert timer.value == 3 and entered is timer
-
-
-def test_a_cuda_timer_waits_for_the_device_only_where_cuda_is_in_use(monkeypatch):
-    calls = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("sync"))
-    for in_use, cuda, expected in ((False, True, 0), (True, False, 0), (True, True, 2)):
-        monkeypatch.setattr(torch.cuda, "is_initialized", lambda in_use=in_use: in_use)
-        calls.clear()
-        with EasyTimer(cuda=cuda):
-            assert True
-        assert len(calls) == expected
-
-
 def test_the_time_wrapper_measures_functions_and_nested_stretches(clock):
     helper = build_time_helper(wrapper_type="time")
 

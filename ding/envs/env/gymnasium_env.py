@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.log_helper import shown
 from ding.utils.references import is_reference, plain, resolve_reference, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
@@ -56,14 +55,12 @@ SETTINGS = Settings(
         "norm_obs": Setting(
             NO_DEFAULT,
             _normalization_of("offline_stats", instance_of(Mapping)),
-            "Normalize observations, with `use_norm=True`: by running statistics, or by those of a data set with "
-            "`offline_stats=dict(use_offline_stats=True)`.",
+            "Normalize observations: `use_norm=True`; of a data set `offline_stats=dict(use_offline_stats=True)`, too.",
         ),
         "norm_reward": Setting(
             NO_DEFAULT,
             _normalization_of("reward_discount", number(0, 1)),
-            "Divide rewards by the deviation of the discounted return, with `use_norm=True`; `reward_discount` is by "
-            "default that of the policy.",
+            "Divide rewards by the deviation of the return: `use_norm=True`; `reward_discount` as the policy's.",
         ),
     }
 )
@@ -249,13 +246,9 @@ def register_namespace(env_id: str) -> None:
     module = _REGISTRATIONS.get(env_id.partition("/")[0])
     if module is None or env_id in gymnasium.registry:
         return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            imported = importlib.import_module(module)
-    except ModuleNotFoundError as e:
-        package = module.partition(".")[0].replace("_", "-")
-        raise missing_package(f"the env {env_id!r}", package) from e
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        imported = optional_module(module, f"the env {env_id!r}", module.partition(".")[0].replace("_", "-"))
     getattr(imported, "register_envs", lambda: None)()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import math
 import os
 import warnings
@@ -28,7 +27,7 @@ from ding.envs.env.gymnasium_spaces import (
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils import msgpack_helper
 from ding.utils.data.nested import FLOAT32_MAX, own_copy
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.log_helper import in_one_line, shown
 from ding.utils.object_state import SavedAttributes
 
@@ -248,11 +247,7 @@ class LazyEnv(BaseEnv):
         Raises:
             ImportError: the package that encodes videos is not installed.
         """
-        try:
-            import moviepy  # noqa: F401
-        except ImportError as e:
-            pygame = " pygame" if importlib.util.find_spec("pygame") is None else ""  # it draws envs such as CartPole
-            raise missing_package("recording videos", f"moviepy{pygame}", "video") from e
+        optional_module("moviepy", "recording videos", "moviepy pygame", "video")  # pygame draws envs such as CartPole
         self._replay_path = "./video" if replay_path is None else str(replay_path)
         if self._env is not None:
             self._discard(self._env)  # for one that records
@@ -342,22 +337,11 @@ class LazyEnv(BaseEnv):
 
 # Wrappers that stack frames, with the attribute of their number, and wrappers that leave observations as they are.
 _STACKS = {"FrameStackObservation": "stack_size", "FrameStackWrapper": "n_frames", "FrameStack": "num_stack"}
-_WITHOUT_CHANGES = frozenset(
-    [
-        "ClipReward",
-        "ClipRewardWrapper",
-        "EvalEpisodeReturnWrapper",
-        "GymAdapter",
-        "NormalizeReward",
-        "OrderEnforcing",
-        "PassiveEnvChecker",
-        "RecordEpisodeStatistics",
-        "RecordVideo",
-        "TimeLimit",
-        "TimeLimitWrapper",
-        "TransformReward",
-    ]
-)
+_WITHOUT_CHANGES = {
+    *("ClipReward", "ClipRewardWrapper", "NormalizeReward", "TransformReward", "TimeLimit", "TimeLimitWrapper"),
+    *("EvalEpisodeReturnWrapper", "GymAdapter", "RecordEpisodeStatistics", "RecordVideo"),
+    *("OrderEnforcing", "PassiveEnvChecker"),
+}
 
 
 def _frame_stack_of(env: Any) -> int:
