@@ -278,9 +278,7 @@ def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
     where = "policy.learn.batch_size" if value_at(main, "policy.batch_size") is None else "policy.batch_size"
     batch_size, size = value_at(main, where), value_at(main, "policy.other.replay_buffer.replay_buffer_size")
     if isinstance(batch_size, int) and isinstance(size, (int, float)) and batch_size > size:
-        raise ConfigError(
-            f"policy.other.replay_buffer.replay_buffer_size = {size!r} must be at least {where} = {batch_size!r}"
-        )
+        raise ConfigError(f"replay_buffer_size = {size!r} must be at least {where} = {batch_size!r}")
 
 
 # --- the names of keys in a user's config: which of them are read, and what the others probably mean ---
@@ -382,9 +380,7 @@ class KnownKeys:
         if not paths:
             names = {path.rpartition(".")[2] for path in self._settings}
             near = nearest(name, names | {other for other in MEANINGS if self.meant_by(other)})
-            raise ConfigError(
-                f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else ''} (see `ding show`)"
-            )
+            raise ConfigError(f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else ''}")
         if not places and note:
             raise ConfigError(f"{name} has another meaning here: set {self._one_of(paths)}, {note}")
         if all(path.rpartition(".")[2].startswith(("learning_rate", "discount_factor")) for path in paths):

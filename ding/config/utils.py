@@ -219,9 +219,7 @@ def parallel_transform_slurm(*args: Any, **kwargs: Any) -> EasyDict:
     Raises:
         NotImplementedError: Always.
     """
-    raise NotImplementedError(
-        "platform 'slurm' is not supported; use 'local' on one node, or start the roles one by one"
-    )
+    raise NotImplementedError("platform 'slurm' is not supported; use 'local', or start the roles one by one")
 
 
 # DQN on CartPole, with the naive commander.

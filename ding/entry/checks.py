@@ -48,9 +48,7 @@ def check_schedule(schedule: Any, has_length: bool, limits: str) -> None:
         ConfigError: it is not known.
     """
     if not has_length and follows_progress(schedule):
-        raise ConfigError(
-            f"policy.learn.lr_scheduler = {shown(schedule)} follows the progress of the run: give {limits}"
-        )
+        raise ConfigError(f"policy.learn.lr_scheduler = {shown(schedule)} needs the length of the run: give {limits}")
 
 
 def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
@@ -124,21 +122,15 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
     has_number = "update_per_collect" in policy["learn"]
     if not has_buffer:
         if has_number and not on_policy:
-            raise ConfigError(
-                f"policy.on_policy = False: the policy {kind!r} learns from a replay buffer; call serial_pipeline"
-            )
+            raise ConfigError(f"policy.on_policy = False: {kind!r} learns from a buffer; call serial_pipeline")
         return
     buffer = policy["other"]["replay_buffer"]
     if buffer is None:
         raise ConfigError("policy.other.replay_buffer = None is not allowed; leave it out for the defaults")
     if buffer.get("multi_buffer", False):
-        raise ConfigError(
-            f"the policy {kind!r} learns from several replay buffers, not from the one of serial_pipeline"
-        )
+        raise ConfigError(f"the policy {kind!r} learns from several replay buffers, and serial_pipeline has one")
     if on_policy:
-        raise ConfigError(
-            f"policy.on_policy = True: {kind!r} learns only from new samples; call serial_pipeline_onpolicy"
-        )
+        raise ConfigError(f"policy.on_policy = True: {kind!r} learns from new samples; call serial_pipeline_onpolicy")
     if not has_number:
         raise ConfigError("policy.learn.update_per_collect, the number of batches after each collection, is missing")
 
@@ -156,18 +148,14 @@ def check_hindsight(cfg: Mapping[str, Any], can_relabel: bool) -> None:
     if value_at(policy, "other.replay_buffer.type") != "her":
         return
     if not can_relabel:
-        raise ConfigError(
-            f"the replay buffer 'her' needs an off-policy policy in serial_pipeline, not {policy['type']!r}"
-        )
+        raise ConfigError(f"the replay buffer 'her' needs a policy of serial_pipeline, not {policy['type']!r}")
     for key in ("nstep", "collect.unroll_len"):
         number = value_at(policy, key, 1)
         if number != 1:
             raise ConfigError(f"policy.{key} = {number} is not allowed with the replay buffer 'her'; it must be 1")
     for key in ("norm_obs", "norm_reward"):
         if value_at(cfg, f"env.{key}.use_norm"):
-            raise ConfigError(
-                f"env.{key} (normalize) is not allowed with the replay buffer 'her'; leave one of them out"
-            )
+            raise ConfigError(f"env.{key} (normalize) is not allowed with the replay buffer 'her'")
 
 
 def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: bool = False) -> None:
@@ -192,9 +180,7 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: boo
         except ConfigError:
             continue
         if not _fits(shape, wanted):
-            raise ConfigError(
-                f"policy.model.{key} = {shape!r} does not fit {space_name} {shown(space)}; it must be {wanted!r}"
-            )
+            raise ConfigError(f"policy.model.{key} = {shape!r} does not fit {shown(space)}; it must be {wanted!r}")
 
 
 def _fits(shape: Any, wanted: Any) -> bool:
@@ -311,16 +297,12 @@ def model_shape(key: str, space: Any) -> Any:
         return [int(count) for count in space.nvec.reshape(-1)]
     if kind == "Box" and space.shape:
         if key == "obs_shape" and has_channels_last(space):
-            raise ConfigError(
-                f"policy.model.obs_shape is missing, and {space.shape} has its channels last; set env.channels_first"
-            )
+            raise ConfigError(f"obs_shape is missing, and {space.shape} has channels last: set env.channels_first")
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
     usable = "a Discrete, a MultiDiscrete or a Box"
     if key == "obs_shape":
         usable = "a Box or a Dict of them, as by env.wrappers = ['gymnasium.wrappers:FlattenObservation']"
-    raise ConfigError(
-        f"policy.model.{key} is missing, and {_SHAPES[key]} {shown(space)} does not tell it; it must be {usable}"
-    )
+    raise ConfigError(f"policy.model.{key} is missing: {shown(space)} does not tell it; it must be {usable}")
 
 
 def branches_of(space: Any) -> tuple[int, int]:

@@ -35,9 +35,7 @@ def show_registries(names: Sequence[str]) -> None:
     registries = registry_factory.registries
     unknown = [name for name in names if name not in registries]
     if unknown:
-        raise click.UsageError(
-            f"[ERROR]: not support registry name {', '.join(unknown)}; there are: {', '.join([*registries, 'recipes'])}"
-        )
+        raise click.UsageError(f"not support registry name {', '.join(unknown)}; there are: {', '.join(registries)}")
     variables = {id(value): variable for variable, value in vars(registry_factory).items()}
     found = registrations(_ROOT, _EXAMPLES)
     for name in names or registries:

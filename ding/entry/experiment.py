@@ -452,9 +452,7 @@ def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple
     """
     main, create = read_configs(input_cfg, 2)
     if env_setting is None and (create.get("env") or {}).get("type") == GENERATED_ENV_TYPE:
-        raise ConfigError(
-            "the run got its envs as env_setting: pass env, as in Training.load(folder, env=...), or that"
-        )
+        raise ConfigError("the run got its envs as env_setting: pass env, as in Training.load(folder, env=...)")
     if env_setting is None and not create.get("env"):
         raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")
     return main, create

@@ -132,9 +132,7 @@ class RunFolder:
         elif checkpoints:
             return checkpoints.get(BEST) or list(checkpoints.values())[-1]
         wanted = "" if name is None else f" {name!r}"
-        raise FileNotFoundError(
-            f"there is no checkpoint{wanted} in {self.path!r}; there are: {', '.join(checkpoints) or 'none'}"
-        )
+        raise FileNotFoundError(f"there is no checkpoint{wanted} in {self.path!r}, only {', '.join(checkpoints)}")
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:

@@ -251,7 +251,5 @@ def rounds_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> type[Colle
     kind = kind_of_pipeline(main, create)
     if kind in _FROM_DATA.values():
         name, pipeline = create["policy"]["type"], pipeline_named(kind).__name__
-        raise ConfigError(
-            f"policy = {name!r} learns from a data set or an expert, not from an env alone: use {pipeline}"
-        )
+        raise ConfigError(f"policy = {name!r} learns from a data set or an expert: use {pipeline}")
     return ReplayRounds if kind == "serial" else OnPolicyRounds

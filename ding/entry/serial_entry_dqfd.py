@@ -136,9 +136,7 @@ def with_reward(samples: list[Any], value: float) -> Any:
     columns = table.columns if table is not None else samples[0] if samples else {}
     keys = {"adv", "return"} & columns.keys()
     if keys:
-        raise ConfigError(
-            f"serial_pipeline_sqil needs samples without {' and '.join(sorted(keys))}, made of the env's rewards"
-        )
+        raise ConfigError(f"serial_pipeline_sqil needs samples without {' and '.join(sorted(keys))}, made of rewards")
     if table is not None:
         rewards = map_node(
             lambda column: Column(column.kind, np.full_like(column.values(), value), None, column.steps),

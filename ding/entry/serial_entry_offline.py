@@ -161,9 +161,7 @@ def _loader(dataset: Any, batch_size: int, order: torch.Generator) -> DataLoader
         raise ConfigError("the data set of policy.collect.data_path is empty")
     ranks = get_world_size()
     if batch_size < ranks:
-        raise ConfigError(
-            f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks; leave out to_ddp_config"
-        )
+        raise ConfigError(f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks")
     seed = order.initial_seed()
     sampler: Any = DistributedSampler(dataset, ranks, get_rank(), seed=seed) if ranks > 1 else None
     return DataLoader(

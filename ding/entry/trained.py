@@ -329,9 +329,7 @@ class PolicyNetwork(nn.Module):
         while wrapper is not None and not isinstance(wrapper, HiddenStateWrapper):
             wrapper = getattr(wrapper, "_model", None)
         if wrapper is not None:
-            raise ConfigError(
-                f"{type(policy).__name__} has a hidden state, which an exported network cannot; use load_policy"
-            )
+            raise ConfigError(f"{type(policy).__name__} has a hidden state; use load_policy instead of an export")
         if kind not in ("Box", "Discrete", "MultiDiscrete"):
             raise ConfigError(f"policies with the action space {space} cannot be exported; it must be one array")
         self.network = policy._model
@@ -402,9 +400,7 @@ def export_policy(trained: TrainedPolicy, path: str) -> None:
         except RuntimeError:  # the number of observations is fixed in what was traced
             is_same = False
         if not is_same:
-            raise ConfigError(
-                f"{name} cannot be exported: its network draws random numbers, or needs a fixed batch size"
-            )
+            raise ConfigError(f"{name} cannot be exported: its network draws random numbers")
         content = io.BytesIO()
         if suffix == ".pt":
             torch.jit.save(traced, content)

@@ -137,7 +137,7 @@ def train(
         >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
     """
     if env_steps is None and iterations is None and stop_value is None:
-        raise ConfigError("nothing ends the training: give env_steps, iterations (--train-iter) or stop_value")
+        raise ConfigError("nothing ends the training: give env_steps (--env-steps), iterations or stop_value")
     section = env_section_of(env)
     check_tree(section, "env")
     chosen = _recipe(policy, section, recipe)
@@ -155,9 +155,7 @@ def train(
     draft.change(model, {} if config is None else config, settings)
     network = model if isinstance(model, nn.Module) else None
     if parallel and network is not None:
-        raise ConfigError(
-            "model is a module, which other processes cannot make; give its class or a function that does"
-        )
+        raise ConfigError("model is a module, which other processes cannot make; give its class or a function")
     draft.complete(bool(parallel))
     max_train_iter = UNLIMITED if iterations is None else iterations
     max_env_step = UNLIMITED if env_steps is None else env_steps

@@ -149,9 +149,7 @@ def _parse(
     current, saved = optimizer.param_groups, state["param_groups"]
     sizes, own_sizes = [len(group["params"]) for group in saved], [len(group["params"]) for group in current]
     if sizes != own_sizes:
-        raise ValueError(
-            f"the state of {key} has groups of {sizes} parameters, {type(optimizer).__name__} of {own_sizes}"
-        )
+        raise ValueError(f"the state of {key} has groups of {sizes} parameters; they must be {own_sizes}")
     groups, first = [], 0
     for own_group, group in zip(current, saved, strict=True):
         fixed = {name: own_group[name] for name in _IMPLEMENTATION if name in own_group}

@@ -90,9 +90,7 @@ def load_declared_state(obj: Any, state: Mapping[str, Any], device: str | torch.
     cls, problems = type(obj), list[str]()
     names = _declared(cls, "_saved")
     if missing := [_key(name) for name in names if _key(name) not in state]:
-        raise ValueError(
-            f"the state of {cls.__name__} lacks {', '.join(missing)}: it is that of another class or version"
-        )
+        raise ValueError(f"the state of {cls.__name__} lacks {', '.join(missing)}; it is of another class or version")
     for name in names:
         current = getattr(obj, name)
         value = _restore(current, state[_key(name)], f"{cls.__name__}.{name}", device, problems)

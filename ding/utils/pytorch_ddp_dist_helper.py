@@ -297,9 +297,7 @@ def _rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
         # In a SLURM job, the processes of torchrun inherit the variables of the single task that runs torchrun.
         ranks, sizes = ranks[1:], sizes[1:]
     elif rank is None and "SLURM_LOCALID" in os.environ and os.environ.get("SLURM_NNODES", "1") != "1":
-        raise RuntimeError(
-            f"the SLURM job has {os.environ['SLURM_NNODES']} nodes: use torchrun, or pass rank and world_size"
-        )
+        raise RuntimeError("the SLURM job has several nodes: use torchrun, or pass rank and world_size to dist_init")
     rank = _from_environment("rank", rank, ranks)
     world_size = _from_environment("world_size", world_size, sizes)
     if not 0 <= rank < world_size:

@@ -233,9 +233,7 @@ def resolve_reference(reference: str, where: str) -> Any:
         ImportError: there is no such module, or its import fails; the message says what to do.
     """
     if not is_reference(reference):
-        raise ConfigError(
-            f"{where} = {reference!r} is not allowed; it must be a class or function, or its name as my_envs:Corridor"
-        )
+        raise ConfigError(f"{where} = {reference!r} must be a class or function, or its name as my_envs:Corridor")
     module, _, name = reference.partition(":")
     if module == _name_of_main():
         found: Any = sys.modules["__main__"]
@@ -260,9 +258,7 @@ def refuse_while_importing() -> None:
         ConfigError: a module is being imported.
     """
     if _importing:
-        raise ConfigError(
-            f"the module of {_importing[-1]!r} trains when it is imported: use if __name__ == '__main__':"
-        )
+        raise ConfigError(f"the module of {_importing[-1]!r} trains on import: use if __name__ == '__main__':")
 
 
 def import_folders() -> list[str]:

@@ -163,9 +163,7 @@ class SumSegmentTree(SegmentTree):
         """Return the last non-zero leaf before a zero leaf that was found by rounding or `prefixsum == total`."""
         weighted = np.flatnonzero(self.leaves[:leaf])
         if weighted.size == 0:
-            raise AssertionError(
-                f"all leaves up to {leaf} are 0 (the total is {self.value[1]}); set a positive one first"
-            )
+            raise AssertionError(f"all leaves up to {leaf} are 0 (the total is {self.value[1]}); set one first")
         return int(weighted[-1])
 
 

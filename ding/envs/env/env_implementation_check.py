@@ -94,9 +94,7 @@ def check_different_memory(array1: Any, array2: Any, step_times: int) -> None:
         for key, part in parts.items():
             check_different_memory(part, others[key], step_times)
     else:
-        raise TypeError(
-            f"the observation of step {step_times} is a {kinds[0]}; return arrays, or dicts or lists of them"
-        )
+        raise TypeError(f"the observation of step {step_times} is a {kinds[0]}; return arrays, or dicts or lists")
 
 
 def check_obs_deepcopy(env: BaseEnv) -> None:
