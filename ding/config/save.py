@@ -15,7 +15,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import ConfigError, value_at
+from ding.utils.config_helper import value_at
 from ding.utils.data.nested import plain as as_python
 from ding.utils.file_helper import atomic_write, beside
 from ding.utils.log_helper import shown
@@ -206,13 +206,7 @@ def save_config_formatted(
         cfg: the compiled config.
         path: path of the file.
         create_cfg: the create config that `cfg` was compiled with. If None, it is derived from the types in `cfg`.
-
-    Raises:
-        ConfigError: `cfg` has no `exp_name` or no `policy`.
     """
-    for key in ("exp_name", "policy"):
-        if key not in cfg:
-            raise ConfigError(f"the config has no key {key!r}; compile it with compile_config first")
     main, create = split_config(cfg, create_cfg)
     save_pair(main, create, path)
 

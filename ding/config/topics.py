@@ -271,8 +271,7 @@ def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
         value = value_at(main, path, _MISSING)
         allowed = None if value is _MISSING else setting.rule(value)
         if allowed is not None:
-            hint = f"; write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
-            raise ConfigError(f"{path} = {value!r} is not allowed; it must be {allowed}{hint}")
+            raise ConfigError(f"{path} = {value!r} is not allowed; it must be {allowed}")
     if not has_buffer or value_at(main, "policy.on_policy"):
         return
     where = "policy.learn.batch_size" if value_at(main, "policy.batch_size") is None else "policy.batch_size"
@@ -468,12 +467,6 @@ def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]
     ]
 
 
-_ADVICE = (
-    "To use your own keys, list those of a policy in `config` of its class and those of an env in its `config_keys`, "
-    "or pass strict_config=False or --no-strict-config"
-)
-
-
 def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_strict: bool) -> None:
     """Log a warning for each key, unless its value is in effect, because the key that is meant has it, too.
 
@@ -484,17 +477,12 @@ def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_stric
         is_strict: whether to raise instead.
 
     Raises:
-        ConfigError: `is_strict` is set; it has a line for each key and, if some may be the user's own, advice.
+        ConfigError: `is_strict` is set; it has a line for each key.
     """
     keys = [key for key in keys if key.hint or not key.is_foreign]
     if is_strict and keys:
-        lines = [
-            f"ding does not read the config key {key.path} = {key.value!r}{'; ' if key.hint else ''}{key.hint}"
-            for key in keys
-        ]
-        if any(not key.hint or key.is_foreign for key in keys):
-            lines.append(_ADVICE)
-        raise ConfigError("\n".join(lines))
+        lines = [f"ding does not read the config key {key.path} = {key.value!r}; {key.hint}" for key in keys]
+        raise ConfigError("\n".join(line.removesuffix("; ") for line in lines))
     for key in keys:
         if not any(_equal(value_at(compiled, path), key.value) for path in key.targets):
             hint = key.hint or "it has an effect only if your code reads it"

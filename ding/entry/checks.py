@@ -125,8 +125,6 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
             raise ConfigError(f"policy.on_policy = False: {kind!r} learns from a buffer; call serial_pipeline")
         return
     buffer = policy["other"]["replay_buffer"]
-    if buffer is None:
-        raise ConfigError("policy.other.replay_buffer = None is not allowed; leave it out for the defaults")
     if buffer.get("multi_buffer", False):
         raise ConfigError(f"the policy {kind!r} learns from several replay buffers, and serial_pipeline has one")
     if on_policy:

@@ -69,9 +69,6 @@ from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS, normalization_o
 from ding.worker.replay_buffer.base_buffer import create_buffer
 from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer
 
-_READERS: dict[int, Callable[[str], Any]] = {2: read_config, 3: read_config_with_system}
-_NAMES = ("main_config", "create_config", "system_config")
-
 
 class Experiment:
     """An experiment, which `from_config` or `parallel` makes.
@@ -436,10 +433,10 @@ def read_configs(input_cfg: Any, number: int) -> tuple[Any, ...]:
     """
     configs = input_cfg
     if isinstance(input_cfg, (str, os.PathLike)):
-        configs = _READERS[number](os.fspath(input_cfg))
+        read: Any = read_config if number == 2 else read_config_with_system
+        configs = read(os.fspath(input_cfg))
     if not isinstance(configs, Sequence) or len(configs) != number:
-        kind = f"{'pair' if number == 2 else 'triple'} ({', '.join(_NAMES[:number])})"
-        raise TypeError(f"input_cfg must be a file path or the {kind}, got {input_cfg!r}")
+        raise TypeError(f"input_cfg must be a file path or {number} configs, got {input_cfg!r}")
     return tuple(map(copy.deepcopy, configs))
 
 
@@ -451,10 +448,8 @@ def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple
         TypeError: `input_cfg` is neither a path nor a pair.
     """
     main, create = read_configs(input_cfg, 2)
-    if env_setting is None and (create.get("env") or {}).get("type") == GENERATED_ENV_TYPE:
-        raise ConfigError("the run got its envs as env_setting: pass env, as in Training.load(folder, env=...)")
-    if env_setting is None and not create.get("env"):
-        raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")
+    if env_setting is None and (create.get("env") or {}).get("type", GENERATED_ENV_TYPE) == GENERATED_ENV_TYPE:
+        raise ConfigError("create_config.env is missing: pass env_setting, or Training.load(folder, env=...)")
     return main, create
 
 

@@ -157,20 +157,20 @@ def train(
     if parallel and network is not None:
         raise ConfigError("model is a module, which other processes cannot make; give its class or a function")
     draft.complete(bool(parallel))
-    max_train_iter = UNLIMITED if iterations is None else iterations
-    max_env_step = UNLIMITED if env_steps is None else env_steps
+    limits = {
+        "max_train_iter": UNLIMITED if iterations is None else iterations,
+        "max_env_step": UNLIMITED if env_steps is None else env_steps,
+    }
     if parallel and on_evaluation is not None:
         raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
     experiment = None if parallel else _experiment(pair, network, seed)
     if chosen is not None:
         say(f"Recipe: {chosen.name} ({chosen.summary.rstrip('.')}); recipe=False or --recipe none leaves it out.")
     if experiment is None:
-        main.exp_name = _run_parallel(pair, parallel, seed, max_train_iter, max_env_step, resume)
+        main.exp_name = _run_parallel(pair, parallel, seed=seed, resume=resume, **limits)
     else:
         rounds = rounds_for(main, create)()
-        run = experiment.run_serial(
-            rounds, max_train_iter, max_env_step, resume, on_evaluation=on_evaluation, evaluates_end=True
-        )
+        run = experiment.run_serial(rounds, resume=resume, on_evaluation=on_evaluation, evaluates_end=True, **limits)
         main.exp_name, main.policy = run.cfg.exp_name, experiment.main.policy
     return Training(pair, seed, None if chosen is None else chosen.name, network)
 
@@ -579,15 +579,8 @@ def _experiment(pair: tuple[EasyDict, EasyDict], network: nn.Module | None, seed
     return experiment
 
 
-def _run_parallel(
-    pair: tuple[EasyDict, EasyDict],
-    parallel: bool | int,
-    seed: int,
-    max_train_iter: int,
-    max_env_step: int,
-    resume: bool,
-) -> str:
-    """Train in parallel, and return the folder of the run."""
+def _run_parallel(pair: tuple[EasyDict, EasyDict], parallel: bool | int, **how: Any) -> str:
+    """Train in parallel, and return the folder of the run; `how` are further arguments of `parallel_pipeline`."""
     from ding.entry.parallel_run import run_parallel
 
     main, create = copy.deepcopy(pair)
@@ -604,13 +597,5 @@ def _run_parallel(
     if value_at(main, interval) is None and freq and updates and cfg.collect.get("n_sample"):
         # As often as a serial run, which counts iterations.
         put(main, interval, math.ceil(freq * cfg.collect.n_sample / updates))
-    outcome = run_parallel(
-        (main, create, EasyDict(coordinator={})),
-        seed=seed,
-        max_train_iter=max_train_iter,
-        max_env_step=max_env_step,
-        resume=resume,
-        strict_config=True,
-        evaluates_end=True,
-    )
+    outcome = run_parallel((main, create, EasyDict(coordinator={})), strict_config=True, evaluates_end=True, **how)
     return str(outcome.cfg.main.exp_name)

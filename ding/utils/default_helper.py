@@ -432,10 +432,7 @@ class Scheduler(Configurable):
             return max(param - self._factor, self._low)
         if self._mode == "add":
             return min(param + self._factor, self._high)
-        if self._mode == "multi":
-            return self._bounded(param * self._factor, grows=self._factor >= 1)
-        return self._bounded(param / self._factor, grows=self._factor < 1)
-
-    def _bounded(self, value: float, grows: bool) -> float:
-        # `grows` is the direction for positive parameters.
+        is_multi = self._mode == "multi"
+        value = param * self._factor if is_multi else param / self._factor
+        grows = is_multi is (self._factor >= 1)  # if the parameter is positive
         return min(value, self._high) if grows else max(value, self._low)

@@ -20,7 +20,6 @@ from ding.utils.config_helper import (
     Rule,
     check_values,
     instance_of,
-    nearest,
 )
 from ding.utils.default_helper import flatten_dict
 from ding.utils.file_helper import atomic_write
@@ -347,9 +346,7 @@ def check_logger(section: Any) -> dict[str, Any]:
     settings = {**DEFAULTS, **section}
     for name in settings["sinks"]:
         if name not in known:
-            similar = nearest(str(name), known)
-            meant = "" if similar is None else f" did you mean {similar!r}?"
-            raise ConfigError(f"logger.sinks: unknown sink {name!r};{meant} known are {', '.join(known)}")
+            raise ConfigError(f"logger.sinks: unknown sink {name!r}; known are {', '.join(known)}")
     return settings
 
 

@@ -70,9 +70,9 @@ def refusal(path, value=1, **kwargs):
     "refuses bad values when the config is compiled, and says what is allowed",
 )
 @pytest.mark.parametrize("path", ["policy.learn.batch_size", "policy.batch_size"])
-@pytest.mark.parametrize(("value", "end"), [(64.0, "; write 64"), ("64", ""), (True, ""), (0, ""), (0.5, "")])
-def test_a_batch_size_is_an_int(path, value, end):
-    assert refusal(path, value) == f"{path} = {value!r} is not allowed; it must be an int of 1 or more{end}"
+@pytest.mark.parametrize("value", [64.0, "64", True, 0, 0.5])
+def test_a_batch_size_is_an_int(path, value):
+    assert refusal(path, value) == f"{path} = {value!r} is not allowed; it must be an int of 1 or more"
 
 
 def test_sizes_that_are_read_as_numbers_may_be_integral_floats():

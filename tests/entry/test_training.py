@@ -172,7 +172,7 @@ def test_a_run_of_an_env_setting_is_used_with_an_env_that_is_given():
     main, create = tiny_pair()
     del create["env"]
     serial_pipeline((main, create), env_setting=tiny_setting(), max_train_iter=1)
-    with pytest.raises(ConfigError, match=r"got its envs as env_setting.*Training\.load\(folder, env="):
+    with pytest.raises(ConfigError, match=r"env_setting.*Training\.load\(folder, env="):
         Training.load("exp").evaluate()
     assert Training.load("exp", env=Steps).evaluate(2).lengths == [3, 3]
     assert evaluate_run("exp", 1, env=Steps).returns == [3.0]
