@@ -92,9 +92,8 @@ def _is_about_input(error: Exception) -> bool:
     module = next(others, "")
     if isinstance(error, RuntimeError):  # of weights that do not fit, and of kubectl
         return module in ("ding.entry.experiment", "ding.entry.dist_entry")
-    is_of_env = type(error).__module__ == "gymnasium.error"  # of an id, or of a package that the env needs
     is_ours = isinstance(error, _INPUT_ERRORS) and module.startswith("ding.")
-    return is_of_env or is_ours
+    return is_ours or type(error).__module__ == "gymnasium.error"  # of an id, or of a package that the env needs
 
 
 _INPUT_ERRORS = (OSError, ImportError, KeyError, ValueError, FloatingPointError, pickle.UnpicklingError)

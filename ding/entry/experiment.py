@@ -7,7 +7,7 @@ import copy
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -287,10 +287,7 @@ class Experiment:
         setting: Any = self._env_setting or get_vec_env_setting(copy.deepcopy(self.cfg.env), eval_=False)
         env = closing(stack, setting[0](cfg=copy.deepcopy(setting[1][0])))
         env.seed(self.cfg.seed)
-        goals, shape = GoalFunctions(env), self.cfg.policy.model.get("obs_shape")
-        if shape is not None and "desired_goal" not in (shape if isinstance(shape, Mapping) else ()):
-            raise ConfigError(f"policy.model.obs_shape = {shape!r} lacks desired_goal, which the buffer 'her' needs")
-        return goals
+        return GoalFunctions(env)
 
     def _check(self, rounds: Rounds, has_length: bool) -> None:
         policy, world_size = self.cfg.policy, get_world_size()

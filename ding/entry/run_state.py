@@ -198,16 +198,17 @@ class RunStates:
         try:
             state, reached = self._gather(run), mean_return(run.eval_info)
             about = describe_state(
-                "serial",
-                self._cfg.exp_name,
-                self._flat,
-                reason,
+                self.inexact,
+                kind="serial",
+                exp_name=self._cfg.exp_name,
+                config=self._flat,
+                reason=reason,
                 train_iter=int(run.learner.train_iter),
                 env_step=int(run.envstep),
                 last_return=None if math.isnan(reached) else reached,
-                inexact=self.inexact,
+                arguments=self._arguments,
             )
-            size = self._folder.write(state, {**about, "arguments": self._arguments})
+            size = self._folder.write(state, about)
         except (TypeError, ValueError, OSError) as e:
             self._logger.warning("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
         else:

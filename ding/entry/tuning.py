@@ -171,7 +171,10 @@ def read_space(texts: Sequence[str]) -> dict[str, Any]:
 def _search(
     run: Train, space: Mapping[str, Any], trials: int, seeds: Sequence[int], folder: str, prune: bool
 ) -> Tuning:
-    optuna = _optuna()
+    optuna = optional_module("optuna", "tuning", extra="tune")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # Of lists, which the file of a study holds as well as numbers.
+    warnings.filterwarnings("ignore", message="Choices for a categorical distribution should be")
     if not space or trials < 1 or not seeds:
         raise ConfigError(f"search = {space!r}, trials = {trials!r}, seeds = {seeds!r}: there is nothing to search")
     suggestions = {name: _suggestion(name, spec) for name, spec in space.items()}
@@ -263,11 +266,3 @@ def _suggestion(name: str, spec: Any) -> Callable[[Any], Any]:
             suggest = "suggest_int" if kinds == {int} else "suggest_float"
             return lambda trial: getattr(trial, suggest)(name, low, high, log=bool(log))
     raise ConfigError(f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}")
-
-
-def _optuna() -> Any:
-    optuna = optional_module("optuna", "tuning", extra="tune")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # Of lists, which the file of a study holds as well as numbers.
-    warnings.filterwarnings("ignore", message="Choices for a categorical distribution should be")
-    return optuna

@@ -36,9 +36,7 @@ def _is_number(value: Any, minimum: float, maximum: float) -> bool:
 
 def number(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
     """Return a rule for real numbers in [minimum, maximum]: they may be infinite, but not NaN or a bool."""
-    return _rule(
-        f"a number in [{minimum}, {maximum}]", lambda value: _is_number(value, minimum, maximum), optional=optional
-    )
+    return _rule(f"a number in [{minimum}, {maximum}]", lambda value: _is_number(value, minimum, maximum), optional)
 
 
 def integer(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:

@@ -241,34 +241,18 @@ def hold_run(exp_name: str) -> IO[bytes] | None:
         raise StateError(f"another process uses {exp_name} ({e}); end it first, or choose another exp_name") from e
 
 
-def describe_state(
-    kind: str,
-    exp_name: str,
-    config: Mapping[str, str],
-    reason: str,
-    train_iter: int,
-    env_step: int,
-    last_return: float | None,
-    inexact: Sequence[str],
-) -> dict[str, Any]:
+def describe_state(inexact: Sequence[str], **about: Any) -> dict[str, Any]:
     """Return the description of a state that is saved now, for `StateFolder.write`.
 
     Args:
-        kind: 'serial' or 'parallel'.
-        config: see `flat_config`.
-        reason: the reason why it is saved.
         inexact: the reason why the run does not resume exactly from it; empty if it does.
+        about: `kind` ('serial' or 'parallel'), `exp_name`, `config` (see `flat_config`), `reason` (why it is saved),
+            `train_iter`, `env_step` and `last_return` (None if there was no evaluation).
     """
     import torch
 
     return {
-        "kind": kind,
-        "exp_name": exp_name,
-        "config": dict(config),
-        "reason": reason,
-        "train_iter": train_iter,
-        "env_step": env_step,
-        "last_return": last_return,
+        **about,
         "time": time.time(),
         "is_exact": not inexact,
         "inexact": list(inexact),

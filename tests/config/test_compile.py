@@ -16,7 +16,6 @@ from tests.config.fakes import (
     FakeManager,
     FakePolicy,
     FakeRewardModel,
-    FakeSmallBuffer,
     FakeWorldModel,
 )
 
@@ -281,19 +280,6 @@ def test_several_buffers_get_defaults_policy_values_and_user_values_by_name():
     }
 
 
-def test_several_buffers_may_differ_in_class():
-    create = multi_create(
-        replay_buffer={"policy": {"type": "config_fake_buffer"}, "value": {"type": "config_fake_small_buffer"}}
-    )
-    buffers = compiled(create=create).policy.other.replay_buffer
-    assert buffers.policy.cfg_type == "FakeBufferDict" and buffers.value.cfg_type == "FakeSmallBufferDict"
-    assert "alpha" not in buffers.value
-    buffers = compiled(
-        create=create, buffer={"policy": FakeSmallBuffer, "value": FakeBuffer}
-    ).policy.other.replay_buffer
-    assert buffers.policy.cfg_type == "FakeSmallBufferDict" and buffers.value.cfg_type == "FakeBufferDict"
-
-
 def test_reward_and_world_model_sections_come_from_their_classes():
     create = create_cfg(
         reward_model={"type": "config_fake_reward"}, world_model={"type": "config_fake_world", "import_names": FAKES}
@@ -374,19 +360,6 @@ def test_without_renewal_the_files_are_replaced():
     assert read_config_directly("exp/eval_config.py")["exp_config"]["n"] == 2
     written = ["eval_config.json", "eval_config.py"]
     assert sorted(os.listdir("exp")) == [*written, *(f"formatted_{name}" for name in written)]
-
-
-def test_all_keys_of_the_create_config_reach_their_sections():
-    create = create_cfg(
-        env={"type": "config_fake_env", "import_names": FAKES, "length": 8},
-        policy={"type": "config_fake", "cuda": True, "import_names": FAKES, "sizes": [1]},
-        evaluator={"type": "config_fake_trading", "fee": 0.2},
-    )
-    cfg = compiled(create=create)
-    assert (cfg.env.length, cfg.policy.cuda, cfg.policy.eval.evaluator.fee) == (8, True, 0.2)
-    assert cfg.policy.import_names == FAKES
-    cfg.policy.sizes.append(2)
-    assert create.policy.sizes == [1]
 
 
 def test_the_state_of_the_project_is_saved_with_the_config():

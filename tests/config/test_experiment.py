@@ -1,4 +1,3 @@
-import logging
 import os
 import subprocess
 import time
@@ -58,17 +57,3 @@ def test_the_git_state_is_written_beside_the_experiment(monkeypatch):
         diff = f.read()
     assert "first commit" in log and "a.txt | 1 +" in log
     assert "-one\n+two\n" in diff
-
-
-@pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 1)])
-def test_without_git_or_with_a_slow_one_the_run_goes_on(monkeypatch, caplog, error):
-    def fail(*args, **kwargs):
-        raise error
-
-    os.mkdir(".git")
-    monkeypatch.setattr(subprocess, "run", fail)
-    os.mkdir("exp")
-    with caplog.at_level(logging.WARNING, "ding"):
-        save_project_state("exp")
-    assert "git state is not saved" in caplog.text
-    assert os.listdir("exp") == []

@@ -8,17 +8,15 @@ from easydict import EasyDict
 from torch import nn
 
 from ding.config import compile_config, compile_config_parallel
-from ding.config.topics import MEANINGS, KnownKeys
+from ding.config.topics import KnownKeys
 from ding.config.utils import (
     parallel_test_create_config,
     parallel_test_main_config,
     parallel_test_system_config,
 )
 from ding.envs import BaseEnv
-from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY, POLICY_REGISTRY
-from ding.worker import BaseLearner, InteractionSerialEvaluator
 from tests.config.fakes import FakePolicy
 from tests.config.test_checks import compiled, create_cfg, main_cfg, with_value
 
@@ -109,18 +107,6 @@ def test_a_name_of_another_library_is_resolved_by_what_the_policy_reads():
     assert meant("dqn", "clip_range") == []
 
 
-def test_each_name_of_another_library_stands_for_a_key_of_some_policy():
-    known = KnownKeys()
-    for policy in list(POLICY_REGISTRY.values()):
-        known.add_class("policy", policy)
-    known.add_class("policy.learn.learner", BaseLearner)
-    known.add_class("policy.eval.evaluator", InteractionSerialEvaluator)
-    known.add_class("env", GymnasiumEnv)
-    assert [
-        name for name, meaning in MEANINGS.items() if meaning.keys and not any(key in known for key in meaning.keys)
-    ] == []
-
-
 def test_a_value_that_is_in_effect_anyway_is_not_warned_of(caplog):
     main = with_value(main_cfg(), "policy.discount_factor", 0.9)
     main = with_value(main, "policy.collect.discount_factor", 0.9)
@@ -158,14 +144,6 @@ class ListingEnv(OutsideEnv):
 
 class ConfiguredEnv(OutsideEnv):
     config = {"stop_values": 1, "step_timeout": 1}
-
-
-def test_an_env_from_outside_that_does_not_list_its_keys_may_read_any(caplog):
-    main = with_value(with_value(main_cfg(), "env.fps", 3), "env.n_sample", 3)
-    compiled(main, env=OutsideEnv)
-    compiled(main, env=OutsideEnv, strict_config=True)
-    compiled(main, env=lambda cfg: None, strict_config=True)
-    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("env", [ListingEnv, ConfiguredEnv])
@@ -260,20 +238,3 @@ def test_values_of_a_parallel_config_are_checked_too():
     with pytest.raises(ConfigError, match="seed = None"):
         compile_config_parallel(parallel_test_main_config, *given, seed=None)
     assert os.listdir() == []
-
-
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("total_timesteps", "env_steps"),
-        ("policy_kwargs", "net_arch"),
-        ("activation_fn", "activation="),
-        ("callback", "on_evaluation"),
-        ("frame_stack", "FrameStackObservation"),
-    ],
-)
-def test_a_name_of_another_library_that_is_no_key_tells_what_to_write(name, word):
-    known = KnownKeys()
-    with pytest.raises(ConfigError, match=word):
-        known.paths_meant_by(name)
-    assert word in known.find_unknown({name: 1})[0].hint

@@ -2,20 +2,16 @@
 
 import copy
 import json
-import math
 import os
-import re
 import shutil
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
 from ding import train
 from ding.config import read_config
-from ding.config.read import change
 from ding.entry import evaluate_run, load_policy, serial_pipeline
 from ding.entry.checks import cuda_of
 from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
@@ -90,7 +86,7 @@ def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path):
         (["run"], "--resume run"),
         (["--resume", "run", "--set", "gamma=0.9"], "--set"),
         (["--resume", "run"], "total_config.py"),
-        (["--resume", "missing"], "folder of a run 'missing'"),
+        (["--resume", "missing"], "run 'missing'"),
     ],
 )
 def test_what_a_folder_cannot_be_resumed_with_is_said(arguments, word):
@@ -158,15 +154,6 @@ def test_the_pipeline_follows_from_the_config(example, pipeline):
 @pytest.mark.parametrize("setting", ["policy", "policy..x=1", "exp_name.x=1", "__class__.x=1"])
 def test_a_setting_that_is_none_is_refused(setting):
     assert f"--set {setting!r} is not allowed" in ding("train", CONFIG, "--set", setting, status=1)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("true", True), ("false", False), ("null", None), ("'null'", "null"), ("inf", math.inf)]
-)
-def test_a_setting_may_be_written_as_in_yaml(text, value):
-    cfg = EasyDict(policy={})
-    change(cfg, f"policy.cuda={text}")
-    assert cfg.policy.cuda == value and type(cfg.policy.cuda) is type(value)
 
 
 def test_training_in_an_unknown_env_ends_with_one_line():
@@ -264,16 +251,6 @@ def test_checkpoints_are_found_by_name_iteration_and_path(exp):
     assert folder.checkpoint("0") == folder.checkpoint("iteration_0") == str(exp / "ckpt" / "iteration_0.pth.tar")
     with pytest.raises(FileNotFoundError, match="no checkpoint 'iteration_7'.*ckpt_best"):
         folder.checkpoint("iteration_7")
-
-
-def test_without_the_best_checkpoint_the_newest_is_taken(tmp_path):
-    write_run(tmp_path / "run", [])
-    (tmp_path / "run" / "ckpt").mkdir()
-    for second, iteration in enumerate([300, 100, 200]):
-        file = tmp_path / "run" / "ckpt" / f"iteration_{iteration}.pth.tar"
-        file.touch()
-        os.utime(file, (second, second))
-    assert RunFolder(tmp_path / "run").checkpoint() == str(file)
 
 
 def test_a_folder_without_a_training_is_named(tmp_path):
@@ -418,20 +395,6 @@ class Linear(torch.nn.Linear):
         return {"logit": super().forward(obs)}
 
 
-def test_a_run_with_a_network_of_ones_own_is_used_with_one_of_its_kind():
-    main, create = (copy.deepcopy(part) for part in (cartpole_dqn.main_config, cartpole_dqn.create_config))
-    main.exp_name = "own"
-    trained = Linear(4, 2)
-    serial_pipeline((main, create), seed=0, model=trained, max_train_iter=2)
-    with load_policy("own", "iteration_2", model=Linear(4, 2)) as policy:
-        assert policy.predict(np.ones(4, np.float32)) == trained(torch.ones(1, 4))["logit"].argmax()
-    record = evaluate_run("own", n_episode=2, checkpoint="iteration_2", model=Linear(4, 2))
-    assert len(record.returns) == 2
-    for model in (None, Linear(4, 3)):
-        with pytest.raises(RuntimeError, match="`model`"):
-            load_policy("own", model=model)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -493,18 +456,6 @@ def test_list_names_all_registries(monkeypatch):
     ding("list")
     ding("list", "buffer", "env")
     assert shown == [(), ("buffer",), ("env",)]
-
-
-def test_list_policy_tells_what_each_is_its_actions_and_what_trains_it():
-    rows = [tuple(re.split(r"  +", line)) for line in ding("list", "policy").splitlines()]
-    assert rows[0] == ("Available policies: 30",) and len(rows) == 33
-    assert ("dqn", "Double DQN for discrete and multi-discrete actions", "discrete", "serial_pipeline") in rows
-    assert ("bc", "Imitation of demonstrations with discrete or continuous actions", "discrete, continuous",
-            "serial_pipeline_bc") in rows  # fmt: skip
-    places = {row[0]: row[2:] for row in rows}
-    assert places["ppo"] == ("discrete, continuous, hybrid", "serial_pipeline_onpolicy")
-    assert places["iql"] == ("continuous", "serial_pipeline_offline")
-    assert places["ppg_offpolicy"] == ("discrete", "a loop of your own")
 
 
 @pytest.mark.parametrize("command", ["train", "tune"])

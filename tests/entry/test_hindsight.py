@@ -135,7 +135,7 @@ class NoGoals(Reach):
         ("dqn", "CartPole-v1", {"nstep": 1}, "achieved_goal"),
         ("ddpg", NoGoals, {}, "compute_reward"),
         ("dqn", BITS, {"nstep": 3}, "nstep = 3"),
-        ("ppo", BITS, {}, "off-policy"),
+        ("ppo", BITS, {}, "serial_pipeline"),
         ("dqn", BITS, {"parallel": True}, "serial"),
         ("dqn", BITS, {"normalize": "obs"}, "norm_obs"),
         ("dqn", BITS, {"her": {"strategi": "final"}}, "strategy"),

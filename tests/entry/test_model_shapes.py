@@ -116,18 +116,3 @@ def test_parallel_runs():
     parallel_pipeline((main, create, {"transport": "local"}), max_train_iter=2)
     compiled = RunFolder("run").compiled.policy.model
     assert (compiled.obs_shape, compiled.action_shape) == (4, 2)
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, (1, 7)),
-        ({"action_bins_per_branch": 5}, (1, 5)),
-        ({"num_branches": 2, "action_bins_per_branch": 3}, (2, 3)),
-    ],
-)
-def test_branches_are_those_of_the_env_unless_they_are_given(given, expected):
-    main, create = pair("bdq", "Pendulum-v1", model=given)
-    main.env.act_bins = 7
-    main = completed(main, create)
-    assert (main.policy.model.num_branches, main.policy.model.action_bins_per_branch) == expected

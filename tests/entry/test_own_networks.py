@@ -12,8 +12,6 @@ from torch import nn
 from ding.entry import evaluate_run, train
 from ding.entry.cli import cli
 from ding.entry.training import Training
-from ding.utils import MODEL_REGISTRY
-from ding.utils.config_helper import ConfigError
 
 TOLD = []
 FEW = {"iterations": 1, "eval_episodes": 1, "batch_size": 8, "num_envs": 1, "recipe": False}
@@ -132,16 +130,6 @@ def test_each_family_of_policies_trains_what_the_guide_asks_of_a_network(policy,
     assert isinstance(training.policy._model, network)
 
 
-@pytest.mark.parametrize(("env", "told"), [("CartPole-v1", (4, 2, "discrete")), ("Pendulum-v1", (3, 1, "continuous"))])
-def test_a_registered_network_is_told_shapes_and_kind_of_actions(env, told):
-    MODEL_REGISTRY["test_own_networks"] = ActorCritic
-    try:
-        train("ppo", env, model="test_own_networks", n_steps=8, **FEW)
-    finally:
-        del MODEL_REGISTRY["test_own_networks"]
-    assert set(TOLD) == {told}
-
-
 def make_narrow(obs_shape, action_shape):
     return Values(obs_shape, action_shape, width=3)
 
@@ -198,34 +186,8 @@ def test_a_module_is_trained_itself_and_given_again_to_load_it():
     returns = training.evaluate(1).returns
     assert all(torch.equal(one, other) for one, other in zip(trained, network.parameters(), strict=True))
     assert Training.load("run", model=Values(4, 2)).evaluate(1).returns == returns
-    with pytest.raises(RuntimeError, match=r"pass the `model` .* Training.load\(folder, model=...\)"):
+    with pytest.raises(RuntimeError, match=r"pass the `model`"):
         evaluate_run("run", 1)
-
-
-class Bare(nn.Module):
-    def __init__(self, obs_shape, action_shape):
-        super().__init__()
-        self.layer = nn.Linear(obs_shape, action_shape)
-
-    def forward(self, obs):
-        return self.layer(obs)
-
-
-@pytest.mark.parametrize(
-    ("policy", "env", "model", "settings", "error", "word"),
-    [
-        ("dqn", "CartPole-v1", 3, {}, TypeError, "nn.Module"),
-        ("dqn", "CartPole-v1", Bare, {}, TypeError, "Bare returned Tensor"),
-        ("dqn", "CartPole-v1", f"{__name__}:Missing", {}, ConfigError, "Missing"),
-        ("dqn", "CartPole-v1", Values(4, 2), {"hidden_sizes": [3]}, ConfigError, "has no effect"),
-        ("dqn", "CartPole-v1", Values(4, 2), {"parallel": True}, ConfigError, "other processes"),
-        ("ppo", "CartPole-v1", ActorCritic(4, 2, "continuous"), {}, TypeError, "discrete"),
-    ],
-)  # fmt: skip
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_network_that_does_not_fit_is_refused(policy, env, model, settings, error, word):
-    with pytest.raises(error, match=word):
-        train(policy, env, model=model, **FEW, **settings)
 
 
 @pytest.mark.slow

@@ -381,7 +381,7 @@ def test_workers_in_this_process_and_in_others_do_not_mix():
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(monkeypatch):
     Path("file").write_text("")
     monkeypatch.setattr(parallel_run, "make_workers", None)  # would fail otherwise
-    with pytest.raises(OSError, match=r"cannot create the experiment folder .*file/exp"):
+    with pytest.raises(OSError, match=r"file/exp"):
         parallel_pipeline(triple(exp_name="file/exp"), seed=0)
     with pytest.raises(OSError, match="file"):
         parallel_pipeline(triple(system={"path_data": "file/data"}), seed=0)

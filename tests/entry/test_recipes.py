@@ -3,12 +3,11 @@
 import ast
 import json
 import warnings
-from types import SimpleNamespace
 
 import pytest
 
 from ding import train
-from ding.config import compile_config, compile_config_parallel
+from ding.config import compile_config
 from ding.entry.experiment import with_command_mode
 from ding.entry.recipes import MEASURED, all_recipes, find_recipe, recipe_named
 from tests.programs import ding
@@ -92,20 +91,6 @@ def test_the_recipe_for_a_policy_and_an_env(policy, env_id, name):
     assert (None if found is None else found.name) == name
 
 
-def test_the_most_specific_recipe_is_found(monkeypatch, tmp_path):
-    def write(name, envs):
-        pair = {"main_config": {}, "create_config": {"policy": {"type": "dqn"}}}
-        lines = [f'"""{name}."""', f"envs = {envs}", "env_steps = 1", *(f"{k} = {v}" for k, v in pair.items())]
-        (tmp_path / f"{name}.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    monkeypatch.setattr("ding.entry.recipes.FOLDER", tmp_path)
-    write("dqn_all", ["*"])
-    write("dqn_family", ["CartPole-*"])
-    write("dqn_one", ["CartPole-v1"])
-    names = [find_recipe("dqn", env_id).name for env_id in ("CartPole-v1", "CartPole-v0", "Acrobot-v1")]
-    assert names == ["dqn_one", "dqn_family", "dqn_all"]
-
-
 QUICK = {"iterations": 1, "eval_episodes": 1, "batch_size": 8, "n_epochs": 1}
 
 
@@ -129,19 +114,3 @@ def test_what_was_measured_belongs_to_envs_of_its_recipe():
     for name, outcomes in known.items():
         for env_id in outcomes:
             assert find_recipe(recipe_named(name).policy, env_id).name == name
-
-
-@pytest.mark.parametrize("name", [recipe.name for recipe in RECIPES if recipe.policy not in ("ppo", "a2c")])
-def test_a_recipe_compiles_for_parallel_training(name, monkeypatch):
-    recipe = recipe_named(name)
-    env_id = recipe.configs[0].env.env_id
-    skip_without(env_id)
-    compiled = []
-
-    def compile_only(configs, seed, strict_config, **how):
-        compiled.append(compile_config_parallel(*configs, seed=seed, strict_config=strict_config))
-        return SimpleNamespace(cfg=compiled[-1])
-
-    monkeypatch.setattr("ding.entry.parallel_run.run_parallel", compile_only)
-    train(recipe.policy, env_id, env_steps=100, parallel=2)
-    assert compiled[0].main.policy.collect.collector.collector_num == 2

@@ -106,8 +106,6 @@ def test_a_run_that_resumes_within_or_between_epochs_has_the_batches_of_a_whole_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"action": torch.tensor([2])}, "0 to 1"),
-        ({"action": torch.tensor([-1])}, r"\[-1\]"),
         ({"obs": torch.zeros(4)}, r"obs of the shape \[4\]"),
         ({"next_obs": torch.zeros(3, 1)}, r"next_obs of the shape \[3, 1\]"),
         ({"reward": None, "next_obs": None}, "no next_obs, reward"),
@@ -137,16 +135,6 @@ def test_statistics_of_the_observations_are_told_to_the_env():
     told = [env.cfg["norm_obs"]["offline_stats"] for env in TinyEnv.made if env.seeds]
     assert len(told) == 2
     assert all(np.allclose(stats["mean"], 4.5) and np.allclose(stats["std"], 8.25**0.5 + 1e-3) for stats in told)
-
-
-def test_a_policy_may_ask_for_the_statistics_of_the_data(monkeypatch):
-    from ding.utils.data.dataset import NaiveRLDataset
-
-    monkeypatch.setattr(NaiveRLDataset, "statistics", "facts", raising=False)
-    told = []
-    monkeypatch.setattr(DQNPolicy, "set_statistic", lambda self, facts: told.append(facts), raising=False)
-    serial_pipeline_offline(config(), env_setting=setting(), max_train_iter=1)
-    assert told == ["facts"]
 
 
 def test_observations_are_scaled_alike_in_the_data_and_in_the_env(monkeypatch):
@@ -209,16 +197,3 @@ def test_ranks_share_the_batch_and_the_data(monkeypatch):
             serial_entry_offline._loader(list(range(12)), 1, torch.Generator().manual_seed(0))
     assert [[len(batch) for batch in part] for part in parts] == [[3, 3], [3, 3]]
     assert sorted(item for part in parts for batch in part for item in batch) == list(range(12))
-
-
-def test_what_cannot_be_trained_on_is_refused_and_leaves_no_folder():
-    main, create = config()
-    del main.policy.learn["train_epoch"]
-    with pytest.raises(ConfigError, match=r"policy\.learn\.train_epoch is missing"):
-        serial_pipeline_offline((main, create), env_setting=setting())
-    naive_save([], "empty.pkl")
-    with pytest.raises(ConfigError, match="is empty"):
-        serial_pipeline_bc(config(), 0, "empty.pkl", env_setting=setting())
-    with pytest.raises(FileNotFoundError):
-        serial_pipeline_bc(config(), 0, "nowhere.pkl", env_setting=setting())
-    assert sorted(os.listdir(".")) == ["demos.pkl", "empty.pkl"]

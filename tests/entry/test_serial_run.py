@@ -3,11 +3,9 @@
 import os
 
 import pytest
-import torch
 from easydict import EasyDict
 
 from ding.config.read import put
-from ding.entry.progress import ProgressLine
 from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.policy import CommandModePolicy, DQNPolicy
 from ding.utils.config_helper import ConfigError
@@ -120,17 +118,3 @@ def test_a_policy_of_ones_own_is_trained_without_a_command_twin():
             run_serial((main, {**create, "policy": {"type": "my_dqnn"}}), env_setting=setting())
     finally:
         del POLICY_REGISTRY["my_dqn"]
-
-
-def test_a_small_network_trains_with_one_thread_of_torch(monkeypatch):
-    threads, advance = [], ProgressLine.advance
-
-    def record(line, *totals):
-        threads.append(torch.get_num_threads())
-        advance(line, *totals)
-
-    monkeypatch.setattr(ProgressLine, "advance", record)
-    monkeypatch.setenv("DING_TORCH_THREADS", "2")
-    before = torch.get_num_threads()
-    run_serial(pair(), env_setting=setting(), max_train_iter=1)
-    assert (threads, torch.get_num_threads()) == ([2], before)

@@ -23,7 +23,6 @@ from ding.utils.default_helper import (
     flatten_dict,
     list_split,
     lists_to_dicts,
-    make_key_as_identifier,
     one_time_warning,
     override,
     remove_illegal_item,
@@ -222,14 +221,6 @@ def test_convert_easy_dict_to_dict_converts_values_but_not_what_is_inside_lists(
     assert isinstance(converted["d"][0], EasyDict)
 
 
-def test_make_key_as_identifier_replaces_dots_and_leading_digits():
-    assert make_key_as_identifier({"TimeLimit.truncated": 1, "3d": 2, "ok": 3}) == {
-        "TimeLimit_truncated": 1,
-        "_3d": 2,
-        "ok": 3,
-    }
-
-
 def test_remove_illegal_item_drops_strings():
     assert remove_illegal_item({"a": "text", "b": 1, "c": None}) == {"b": 1, "c": None}
 
@@ -271,20 +262,6 @@ def test_better_means_by_more_than_the_threshold_in_the_chosen_direction():
 
 def test_calls_during_the_cooldown_do_not_count_also_at_the_start():
     assert run({"patience": 0, "cooldown": 2}, [1.0] * 7) == [1, 1, 0.95, 0.95, 0.95, 0.9, 0.9]
-
-
-@pytest.mark.parametrize(
-    ("mode", "factor", "expected"),
-    [
-        ("reduce", 3.0, [-1, -1]),
-        ("add", 0.6, [0.6, 1]),
-        ("multi", 2.0, [0, 0]),
-        ("div", 2.0, [0, 0]),
-    ],
-)
-def test_the_parameter_stays_in_its_range(mode, factor, expected):
-    cfg = {"patience": 0, "schedule_mode": mode, "factor": factor}
-    assert run(cfg, [1.0] * 3, param=0.0)[1:] == expected
 
 
 @pytest.mark.parametrize(

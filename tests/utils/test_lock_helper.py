@@ -105,24 +105,6 @@ def test_whoever_comes_first_is_served_first_so_a_writer_is_not_starved():
     assert order == ["write", "read"]
 
 
-def test_writers_exclude_everyone():
-    _, writer = sides("counted")
-    counter = {"value": 0, "inside": 0, "most": 0}
-
-    def write():
-        for _ in range(200):
-            with writer:
-                counter["inside"] += 1
-                counter["most"] = max(counter["most"], counter["inside"])
-                counter["value"] += 1
-                counter["inside"] -= 1
-
-    threads = [started(write) for _ in range(4)]
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    assert counter == {"value": 800, "inside": 0, "most": 1}
-
-
 def assert_one_lock(locks, writer, reader):
     """Assert that whoever reads waits for whoever writes."""
     order = []

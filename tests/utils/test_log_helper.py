@@ -60,23 +60,6 @@ def test_two_experiments_with_one_instance_name_keep_their_texts_apart(tmp_path)
     assert lines(tmp_path / "b" / "learner_logger.txt") == ["[INFO] to b"]
 
 
-def test_the_python_logger_of_that_name_silences_all_of_them(tmp_path):
-    logger, _ = build_logger(str(tmp_path), "learner", need_tb=False)
-    parent = logging.getLogger("learner_logger")
-    parent.disabled = True
-    logger.error("silent")
-    parent.disabled = False
-    parent.setLevel(logging.ERROR)
-    logger.info("silent")
-    logger.error("loud")
-    logging.disable(logging.ERROR)
-    logger.error("silent")
-    logging.disable(logging.NOTSET)
-    logger.disabled = True
-    logger.error("silent")
-    assert lines(tmp_path / "learner_logger.txt") == ["[ERROR] loud"]
-
-
 def test_a_record_that_cannot_be_written_is_reported_and_does_not_stop_the_program(tmp_path, caplog, monkeypatch):
     logger, _ = build_logger(str(tmp_path), "learner", need_tb=False)
     # pytest's own handler, which would raise, is further up.

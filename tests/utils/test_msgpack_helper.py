@@ -54,14 +54,6 @@ def test_arrays_come_back_with_shape_dtype_and_bytes(array):
 
 
 @pytest.mark.parametrize(
-    "value", [np.float32(1.5), np.int64(-3), np.bool_(True), np.float64(2), np.str_("x"), np.uint8(7)]
-)
-def test_numpy_scalars_keep_their_type(value):
-    result = unpack(pack(value))
-    assert type(result) is type(value) and result == value
-
-
-@pytest.mark.parametrize(
     "dtype",
     ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"],
 )

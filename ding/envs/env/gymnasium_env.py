@@ -13,7 +13,6 @@ from ding.envs.env.lazy_env import LazyEnv, record_video
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
-    Rule,
     Setting,
     Settings,
     anything,
@@ -21,7 +20,6 @@ from ding.utils.config_helper import (
     check_values,
     instance_of,
     integer,
-    number,
 )
 from ding.utils.import_helper import optional_module
 from ding.utils.log_helper import shown
@@ -29,17 +27,10 @@ from ding.utils.references import is_reference, plain, resolve_reference, resolv
 from ding.utils.registry_factory import ENV_REGISTRY
 
 
-def _normalization_of(key: str, rule: Rule) -> Rule:
-    """Return the rule of a section with `use_norm` and, by another rule, `key`; None stands for no section."""
-
-    def check(value: Any) -> str | None:
-        if value is None:
-            return None
-        is_right = isinstance(value, Mapping) and isinstance(value.get("use_norm", False), bool)
-        is_right = is_right and (key not in value or rule(value[key]) is None)
-        return None if is_right else f"a dict of use_norm (True or False) and, optionally, {key}"
-
-    return check
+def _normalization(value: Any) -> str | None:
+    """Apply the rule for a section with `use_norm`, or None for no section."""
+    is_section = isinstance(value, Mapping) and isinstance(value.get("use_norm", False), bool)
+    return None if value is None or is_section else "a dict with use_norm, True or False"
 
 
 SETTINGS = Settings(
@@ -54,12 +45,12 @@ SETTINGS = Settings(
         "act_bins": Setting(NO_DEFAULT, integer(2, optional=True), "Values to choose each real-valued action from."),
         "norm_obs": Setting(
             NO_DEFAULT,
-            _normalization_of("offline_stats", instance_of(Mapping)),
+            _normalization,
             "Normalize observations: `use_norm=True`; of a data set `offline_stats=dict(use_offline_stats=True)`, too.",
         ),
         "norm_reward": Setting(
             NO_DEFAULT,
-            _normalization_of("reward_discount", number(0, 1)),
+            _normalization,
             "Divide rewards by the deviation of the return: `use_norm=True`; `reward_discount` as the policy's.",
         ),
     }
