@@ -388,9 +388,6 @@ def compile_pair(
         compiler.find_classes(found)
     elif found.get("policy") is None:
         raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
-    elif compiler.user.get("her"):
-        her = compiler.user.her
-        raise ConfigError(f"her = {her!r} has no effect without auto=True; pass buffer=HindsightReplayBuffer")
     compiler.add_sections(found)
     policy = compiler.tree.policy
     policy.collect.collector.update(copy.deepcopy(create.get("collector") or {}))

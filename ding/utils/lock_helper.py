@@ -59,38 +59,27 @@ class _RWLock:
         self.has_writer = False  # that writes, or waits for the readers
 
 
-class _ReadSide(LockContext):
-    """The side of a lock that readers share."""
+class _Side(LockContext):
+    """The side of a lock that readers share, or that one writer holds."""
 
-    def __init__(self, lock: _RWLock) -> None:
-        self._lock = lock
-
-    def acquire(self) -> None:
-        with self._lock.condition:
-            self._lock.condition.wait_for(lambda: not self._lock.has_writer)
-            self._lock.readers += 1
-
-    def release(self) -> None:
-        with self._lock.condition:
-            self._lock.readers -= 1
-            self._lock.condition.notify_all()
-
-
-class _WriteSide(LockContext):
-    """The side of a lock that one writer holds."""
-
-    def __init__(self, lock: _RWLock) -> None:
-        self._lock = lock
+    def __init__(self, lock: _RWLock, is_read: bool) -> None:
+        self._lock, self._is_read = lock, is_read
 
     def acquire(self) -> None:
         with self._lock.condition:
             self._lock.condition.wait_for(lambda: not self._lock.has_writer)
-            self._lock.has_writer = True
-            self._lock.condition.wait_for(lambda: not self._lock.readers)
+            if self._is_read:
+                self._lock.readers += 1
+            else:
+                self._lock.has_writer = True
+                self._lock.condition.wait_for(lambda: not self._lock.readers)
 
     def release(self) -> None:
         with self._lock.condition:
-            self._lock.has_writer = False
+            if self._is_read:
+                self._lock.readers -= 1
+            else:
+                self._lock.has_writer = False
             self._lock.condition.notify_all()
 
 
@@ -123,8 +112,7 @@ def get_rw_file_lock(name: str, op: str) -> LockContext:
         AssertionError: `op` is neither.
     """
     _check_op(op)
-    lock = _rw_locks.setdefault(name, _RWLock())
-    return _ReadSide(lock) if op == "read" else _WriteSide(lock)
+    return _Side(_rw_locks.setdefault(name, _RWLock()), op == "read")
 
 
 def get_file_lock(name: str, op: str) -> LockContext:

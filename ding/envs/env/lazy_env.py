@@ -233,9 +233,7 @@ class LazyEnv(BaseEnv):
         is_normalized = any(isinstance(wrapper, RunningNormWrapper) for wrapper in wrappers)
         is_other = not is_normalized and msgpack_helper.pack(obs) != state["obs"]
         if is_other or (not wrappers and replayed != msgpack_helper.pack(state["return"])):
-            raise RuntimeError(
-                "the replayed episode ends at another observation or return: it is not deterministic"
-            )
+            raise RuntimeError("the replayed episode ends at another observation or return: it is not deterministic")
 
     def random_action(self) -> Any:
         """Return a sample of the action space, numbers as arrays (an integer as int64 [1])."""
