@@ -459,7 +459,7 @@ class Newcomer:
     def make_mistakes(self) -> None:
         ding, steps = ("ding", "train"), ("--env-steps", "64")
         self.refused("unknown type 'dqnn'; did you mean 'dqn'", *ding, "dqnn", "CartPole-v1", *steps)
-        self.refused("nothing ends the training: give env_steps.* --env-steps", *ding, "dqn", "CartPole-v1")
+        self.refused("nothing ends the training: give env_steps.*--env-steps", *ding, "dqn", "CartPole-v1")
         self.refused("Did you mean: `CartPole`", *ding, "dqn", "CartPol-v1", *steps)
         self.refused("has no 'Corridr'", *ding, "dqn", "corridor:Corridr", *steps)
         self.refused("No module named 'coridor'", *ding, "dqn", "coridor:Corridor", *steps)
@@ -477,7 +477,7 @@ class Newcomer:
             *ding, "dqn", "CartPole-v1", *steps, "--set", "policy.model.hidden_list=[8]",
         )  # fmt: skip
         self.refused(
-            r"policy.model.obs_shape = 2 does not fit the env, .* is Dict\('goal'.*; leave it out",
+            r"policy.model.obs_shape = 2 does not fit .* Dict\('goal'",
             *ding, "dqn", "corridor:Dark", *steps, "--set", "policy.model.obs_shape=2",
         )  # fmt: skip
         self.refused("chooses discrete actions", *ding, "dqn", "Pendulum-v1", *steps)

@@ -8,7 +8,6 @@ import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
@@ -57,7 +56,7 @@ from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
 from ding.utils.metric_sinks import known_sinks
 from ding.utils.pytorch_ddp_dist_helper import get_rank
-from ding.utils.references import resolved, saved_form, with_arguments
+from ding.utils.references import resolved, saved_form
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY, registries
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
@@ -326,9 +325,7 @@ class _Compiler:
         main_section = value_at(self.user, _BUFFER) or {}  # its types only, as it is merged later
         if not section.get(_FLAG, False):
             if main_section.get(_FLAG, False):
-                raise ConfigError(
-                    f"{_BUFFER}.{_FLAG} = True is not allowed: this policy uses one buffer; leave the key out"
-                )
+                raise ConfigError(f"{_BUFFER}.{_FLAG} = True is not allowed: this policy uses one buffer")
             if isinstance(given, Mapping):
                 raise ConfigError(f"buffer = {given!r} is not allowed: this policy uses one buffer; pass one class")
             cls = given or resolve_class("replay_buffer", section, f"{_BUFFER} (or create_config.replay_buffer)")
@@ -391,9 +388,6 @@ def compile_pair(
         compiler.find_classes(found)
     elif found.get("policy") is None:
         raise ConfigError("policy = None is not allowed without auto=True; pass policy=<the policy class>")
-    elif compiler.user.get("her"):
-        her = compiler.user.her
-        raise ConfigError(f"her = {her!r} has no effect without auto=True; pass buffer=HindsightReplayBuffer")
     compiler.add_sections(found)
     policy = compiler.tree.policy
     policy.collect.collector.update(copy.deepcopy(create.get("collector") or {}))
@@ -474,16 +468,7 @@ def compile_config_parallel(
     hosts = coordinator_host, learner_host, collector_host
     ports = coordinator_port, learner_port, collector_port
     compiled = compile_triple(cfg, create_cfg, system_cfg, seed, strict_config)
-    return place_parallel(
-        compiled.cfg,
-        compiled.create,
-        compiled.system,
-        hosts,
-        ports,
-        platform,
-        save_path if save_cfg else None,
-        renew_dir,
-    )
+    return place_parallel(compiled, hosts, ports, platform, save_path if save_cfg else None, renew_dir)
 
 
 def compile_triple(
@@ -503,10 +488,7 @@ def compile_triple(
         create.setdefault(name, {"type": kind})
     compiler.complete_create()
     if compiler.use_hindsight():
-        raise ConfigError(
-            "the replay buffer 'her' works in serial training only, because the buffers of parallel training hold no "
-            "observations; leave out parallel, or her"
-        )
+        raise ConfigError("the replay buffer 'her' works in serial training only; leave out parallel, or her")
     check_values(system, "system_config", SYSTEM_SETTINGS.rules())
     compiler.add_sections({name: resolve_class(name, create[name]) for name in ("env", "env_manager", "policy")})
     for mode, name in (("learn", "learner"), ("collect", "collector"), ("other", "commander")):
@@ -529,16 +511,14 @@ def compile_triple(
 
 
 def place_parallel(
-    main: EasyDict,
-    create: Mapping[str, Any],
-    system: EasyDict,
+    compiled: Compilation,
     hosts: Sequence[Any] = (None, None, None),
     ports: Sequence[Any] = (None, None, None),
     platform: str = "local",
     save_path: str | None = "total_config.py",
     renew: bool = True,
 ) -> EasyDict:
-    """Return the config of a parallel run, `main`, `system` and `seed`, from what `compile_triple` returns.
+    """Return the config of a parallel run, `main`, `system` and `seed`, from the result of `compile_triple`.
 
     Args:
         hosts, ports: those of the coordinator, the learners and the collectors; see `set_host_port`.
@@ -550,7 +530,7 @@ def place_parallel(
         raise KeyError(f"not support platform type: {platform!r}; it must be one of {', '.join(PLATFORMS)}")
     if platform == "slurm":
         return parallel_transform_slurm()
-    main, system = EasyDict(main), EasyDict(system)
+    main, create, system = EasyDict(compiled.cfg), compiled.create, EasyDict(compiled.system)
     seed, exp_name = system.pop("seed"), main.exp_name
     if save_path is not None:
         main.exp_name = claim_experiment(exp_name, renew)
@@ -565,16 +545,15 @@ def place_parallel(
         system[name] = EasyDict({**create[name], **system.get(name, {})})
     if platform == "ray":
         system.transport = "ray"
-    main_form = with_arguments(main, partial(saved_form, is_json=True))  # as workers get it in messages
-    main_form.env, main_form.policy = map(EasyDict, map(saved_form, (main_form.env, main_form.policy)))
-    compiled = {"main": main_form, "system": system, "seed": seed}
+    main.env, main.policy = map(EasyDict, map(saved_form, (main.env, main.policy)))  # for messages to workers
+    cfg = {"main": main, "system": system, "seed": seed}
     coordinator_port, learner_port, collector_port = ports
     if platform == "k8s":
-        result = parallel_transform_k8s(compiled, coordinator_port, learner_port, collector_port)
+        result = parallel_transform_k8s(cfg, coordinator_port, learner_port, collector_port)
     else:
         coordinator_host, learner_host, collector_host = hosts
         result = parallel_transform(
-            compiled, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
+            cfg, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
         )
     result.main.policy.other.commander.transport = result.system.coordinator.transport
     if save_path is not None and get_rank() == 0:
@@ -593,7 +572,6 @@ def _as_easydict(cfg: Any, what: str) -> EasyDict:
     """
     if not isinstance(cfg, Mapping):
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
-    cfg = with_arguments(cfg)
     check_tree(cfg, _CONFIGS[what])
     sections = copy.deepcopy(cfg).items()
     return EasyDict({key: section if key == "env" else resolved(section, key) for key, section in sections})

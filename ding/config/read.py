@@ -19,7 +19,7 @@ from easydict import EasyDict
 from ding.config.save import split_config
 from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import unpack
-from ding.utils.references import IMPORT_PATHS, add_to_path, config_form, note_file, unpacked
+from ding.utils.references import IMPORT_PATHS, add_to_path, note_file, unpacked
 
 
 class Config:
@@ -182,9 +182,7 @@ def read_packed_config(path: str) -> EasyDict:
     except ValueError as e:
         cfg = e
     if not isinstance(cfg, dict) or not {"main", "system"} <= cfg.keys():
-        raise ConfigError(
-            f"{os.path.abspath(path)} was not written by dist_prepare_config; pickles are not read, so write it again"
-        )
+        raise ConfigError(f"{os.path.abspath(path)} was not written by dist_prepare_config; pickles are not read")
     return EasyDict(cfg)
 
 
@@ -241,4 +239,4 @@ def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
         if not hasattr(cfg, "setdefault"):
             section = ".".join(names[:depth])
             raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
-    cfg[names[-1]] = config_form(value) if names[0] == "env" else value
+    cfg[names[-1]] = value

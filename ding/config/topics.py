@@ -51,7 +51,7 @@ MAIN_SETTINGS = Settings(
         "world_model": _read("Settings of a world model of your own."),
         "logger": _read("Sinks of metrics."),
         "her": _read(
-            "Whether to learn from goals reached in hindsight; or a dict of `strategy` and `k` of the buffer `her`."
+            "Learn from goals reached in hindsight; True, or a dict of `strategy` and `k` of the buffer `her`."
         ),
         "run_state": _read("When to save states that a run can resume from; False for never."),
         "run_state.every_iter": Setting(0, integer(0), "Number of iterations between two states; 0 for never."),
@@ -80,9 +80,7 @@ MAIN_SETTINGS = Settings(
         "policy.model": _read("Arguments of the model, and its `type`.", {}),
         "policy.model.obs_shape": _read("Shape of an observation; by default that of the env."),
         "policy.model.action_shape": _read("Number of actions, or shape of real-valued ones; by default the env's."),
-        "policy.model.net_arch": _read(
-            "Widths of the hidden layers: a list, or for actor and critic a dict of lists, `pi` and `vf` or `qf`."
-        ),
+        "policy.model.net_arch": _read("Widths of hidden layers: a list, or a dict of lists, `pi` and `vf` or `qf`."),
         "policy.model.activation": _read("Activation between layers: a name, or a class of torch.nn."),
         "policy.learn.learner": _read("Settings of the learner.", {}),
         "policy.learn.batch_size": _count(1, "Number of samples in a batch."),
@@ -124,6 +122,8 @@ _TARGET_FREQ = ("policy.learn.target_update_freq",)
 _UPDATES = ("policy.learn.update_per_collect", "policy.learn.epoch_per_collect")
 _DECAY = ("policy.other.eps.decay",)
 CLIPPING = ("policy.learn.grad_clip_value", "policy.learn.clip_value", "policy.learn.grad_norm")
+_BATCH, _RANDOM = ("policy.learn.batch_size", "policy.batch_size"), ("policy.random_collect_size",)
+_VALUE_WEIGHT = ("policy.learn.value_weight",)
 _SAVE_FREQ = ("policy.learn.learner.hook.save_ckpt_after_iter",)
 
 
@@ -144,9 +144,7 @@ _MEANINGS = {
     "actor_lr lr_actor pi_lr policy_lr": Meaning(_ACTOR_RATE),
     "critic_lr lr_critic q_lr vf_lr value_lr": Meaning(_CRITIC_RATE),
     "alpha_lr ent_lr": Meaning(("policy.learn.learning_rate_alpha",)),
-    "lr_schedule learning_rate_schedule anneal_lr": Meaning(
-        ("policy.learn.lr_scheduler",), "such as 'linear', which multiplies the learning rate"
-    ),
+    "lr_schedule learning_rate_schedule anneal_lr": Meaning(("policy.learn.lr_scheduler",), "such as 'linear'"),
     "gamma discount discount_rate": Meaning(DISCOUNTS),
     "buffer_size buffer_capacity replay_size memory_size": Meaning(("policy.other.replay_buffer.replay_buffer_size",)),
     "n_steps num_steps": Meaning((*_COLLECTED[:2], *_NSTEP)),
@@ -156,28 +154,20 @@ _MEANINGS = {
     "episode_per_collect collection_num_episodes": Meaning(_COLLECTED[2:]),
     "hidden_sizes hidden_size hidden_dim num_cells": Meaning(("policy.model.net_arch",)),
     "tau soft_update_coef": Meaning(("policy.learn.target_theta",)),
-    "polyak": Meaning(
-        ("policy.learn.target_theta",), "which is 1 - polyak if polyak is the share that the target keeps"
-    ),
+    "polyak": Meaning(("policy.learn.target_theta",), "which is 1 - polyak if the target keeps that share"),
     "target_update_interval target_network_frequency": Meaning(_TARGET_FREQ, "which counts training iterations"),
     "target_network_update_freq target_update_freq": Meaning(_TARGET_FREQ),
     "ent_coef entropy_coef entropy_coeff entropy_bonus": Meaning(("policy.learn.entropy_weight", "policy.learn.alpha")),
-    "vf_coef value_coef value_loss_coef critic_coeff": Meaning(
-        ("policy.learn.value_weight",), "which PPO multiplies by half of the squared error, as CleanRL does"
-    ),
+    "vf_coef value_coef value_loss_coef critic_coeff": Meaning(_VALUE_WEIGHT, "of half of the squared error in PPO"),
     "clip_range clip_coef clip_epsilon eps_clip": Meaning(("policy.learn.clip_ratio",)),
     "gae_lambda lmbda lam": Meaning(("policy.collect.gae_lambda",)),
     "n_epochs num_epochs update_epochs repeat_per_collect": Meaning(_UPDATES[::-1]),
     "gradient_steps num_updates": Meaning(_UPDATES),
     "update_per_step utd_ratio": Meaning(_UPDATES, "which is for a whole collection, not a step"),
-    "batch_size minibatch_size mini_batch_size sgd_minibatch_size": Meaning(
-        ("policy.learn.batch_size", "policy.batch_size")
-    ),
+    "batch_size minibatch_size mini_batch_size sgd_minibatch_size": Meaning(_BATCH),
     "max_grad_norm clip_grad_norm grad_norm gradient_clip": Meaning(CLIPPING),
     "norm_adv normalize_advantage advantage_normalization": Meaning(("policy.learn.adv_norm",)),
-    "learning_starts start_timesteps init_random_frames start_steps warmup_steps": Meaning(
-        ("policy.random_collect_size",)
-    ),
+    "learning_starts start_timesteps init_random_frames start_steps warmup_steps": Meaning(_RANDOM),
     "exploration_fraction eps_decay epsilon_decay": Meaning(_DECAY, "which counts env steps"),
     "annealing_num_steps eps_train_decay": Meaning(_DECAY),
     "exploration_initial_eps start_e eps_init eps_start epsilon_start eps_train": Meaning(("policy.other.eps.start",)),
@@ -198,15 +188,11 @@ _MEANINGS = {
     "save_interval": Meaning(_SAVE_FREQ),
     "save_freq": Meaning(_SAVE_FREQ, "which counts training iterations"),
     "eval_interval evaluation_interval": Meaning(("policy.eval.evaluator.eval_freq",)),
-    "total_timesteps": Meaning(
-        (), "env_steps=... in train, --env-steps on the command line, max_env_step=... in a pipeline"
-    ),
+    "total_timesteps": Meaning((), "env_steps=... in train, --env-steps, or max_env_step=... in a pipeline"),
     "policy_kwargs": Meaning((), "its entries as settings: net_arch=[64, 64], and activation='tanh' for activation_fn"),
     "activation_fn": Meaning((), "activation='tanh', 'relu' and so on, as a setting"),
     "callback": Meaning((), "on_evaluation=..., a function of env steps and mean return, in train, or a LearnerHook"),
-    "frame_stack n_stack": Meaning(
-        (), "env.wrappers = [('gymnasium.wrappers:FrameStackObservation', {'stack_size': 4})]"
-    ),
+    "frame_stack n_stack": Meaning((), "gymnasium.wrappers:FrameStackObservation in env.wrappers"),
     "tensorboard_log": Meaning((), "folder=..., the folder of the run, which always has TensorBoard files in log/"),
 }
 MEANINGS = {name: meaning for names, meaning in _MEANINGS.items() for name in names.split()}
@@ -238,10 +224,7 @@ def check_tree(tree: Any, where: str) -> None:
         return
     for key, value in tree.items():
         if not fits_config(key):
-            raise ConfigError(
-                f"the key {key!r} in {where} is not allowed: the keys of a config are attributes; choose a str that "
-                "is not the name of a method of a dict"
-            )
+            raise ConfigError(f"the key {key!r} in {where} is not allowed; choose a str that names no method of a dict")
         if key == "import_names" and not isinstance(value, (list, tuple, type(None))):
             raise ConfigError(f"{where}.import_names = {value!r} is not allowed; it must be a list of module names")
         check_tree(value, f"{where}.{key}")
@@ -258,9 +241,7 @@ def check_sections(user: Mapping[str, Any]) -> None:
         section = value_at(user, above[0]) if above else user
         is_section = key not in (section or {}) or isinstance(section[key], Mapping)
         if not is_section and not (path in _OPTIONAL and section[key] is None):
-            raise ConfigError(
-                f"{path} = {section[key]!r} is not allowed; it must be a dict; leave it out for the defaults"
-            )
+            raise ConfigError(f"{path} = {section[key]!r} is not allowed; it must be a dict, or left out")
 
 
 def check_seed(seed: Any) -> int:
@@ -290,17 +271,13 @@ def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
         value = value_at(main, path, _MISSING)
         allowed = None if value is _MISSING else setting.rule(value)
         if allowed is not None:
-            hint = f"; write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
-            raise ConfigError(f"{path} = {value!r} is not allowed; it must be {allowed}{hint}")
+            raise ConfigError(f"{path} = {value!r} is not allowed; it must be {allowed}")
     if not has_buffer or value_at(main, "policy.on_policy"):
         return
     where = "policy.learn.batch_size" if value_at(main, "policy.batch_size") is None else "policy.batch_size"
     batch_size, size = value_at(main, where), value_at(main, "policy.other.replay_buffer.replay_buffer_size")
     if isinstance(batch_size, int) and isinstance(size, (int, float)) and batch_size > size:
-        raise ConfigError(
-            f"policy.other.replay_buffer.replay_buffer_size = {size!r} is not allowed; it must be at least {where} = "
-            f"{batch_size!r}; increase the size or reduce the batch"
-        )
+        raise ConfigError(f"replay_buffer_size = {size!r} must be at least {where} = {batch_size!r}")
 
 
 # --- the names of keys in a user's config: which of them are read, and what the others probably mean ---
@@ -402,11 +379,7 @@ class KnownKeys:
         if not paths:
             names = {path.rpartition(".")[2] for path in self._settings}
             near = nearest(name, names | {other for other in MEANINGS if self.meant_by(other)})
-            raise ConfigError(
-                f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "
-                "`ding show CONFIG` lists the keys, and config={'policy.learn....': value} or --set "
-                "policy.learn....=VALUE sets any of them"
-            )
+            raise ConfigError(f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else ''}")
         if not places and note:
             raise ConfigError(f"{name} has another meaning here: set {self._one_of(paths)}, {note}")
         if all(path.rpartition(".")[2].startswith(("learning_rate", "discount_factor")) for path in paths):
@@ -420,10 +393,7 @@ class KnownKeys:
         most = max(path.count(".") for path in paths)
         deepest = [path for path in paths if path.count(".") == most]
         if len(deepest) > 1:
-            raise ConfigError(
-                f"{name} may mean {self._one_of(deepest)}: write the full key, as in config={{{deepest[0]!r}: ...}} or "
-                f"--set {deepest[0]}=VALUE"
-            )
+            raise ConfigError(f"{name} may mean {self._one_of(deepest)}: write the full key, such as {deepest[0]}")
         return deepest
 
     def find_unknown(self, section: Mapping[str, Any], at: str = "", shown: str | None = None) -> list[UnknownKey]:
@@ -497,12 +467,6 @@ def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]
     ]
 
 
-_ADVICE = (
-    "To use your own keys, list those of a policy in `config` of its class and those of an env in its `config_keys`, "
-    "or pass strict_config=False or --no-strict-config"
-)
-
-
 def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_strict: bool) -> None:
     """Log a warning for each key, unless its value is in effect, because the key that is meant has it, too.
 
@@ -513,17 +477,12 @@ def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_stric
         is_strict: whether to raise instead.
 
     Raises:
-        ConfigError: `is_strict` is set; it has a line for each key and, if some may be the user's own, advice.
+        ConfigError: `is_strict` is set; it has a line for each key.
     """
     keys = [key for key in keys if key.hint or not key.is_foreign]
     if is_strict and keys:
-        lines = [
-            f"ding does not read the config key {key.path} = {key.value!r}{'; ' if key.hint else ''}{key.hint}"
-            for key in keys
-        ]
-        if any(not key.hint or key.is_foreign for key in keys):
-            lines.append(_ADVICE)
-        raise ConfigError("\n".join(lines))
+        lines = [f"ding does not read the config key {key.path} = {key.value!r}; {key.hint}" for key in keys]
+        raise ConfigError("\n".join(line.removesuffix("; ") for line in lines))
     for key in keys:
         if not any(_equal(value_at(compiled, path), key.value) for path in key.targets):
             hint = key.hint or "it has an effect only if your code reads it"

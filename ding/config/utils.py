@@ -165,23 +165,6 @@ def each_of(what: str, given: Several, kind: type, count: int) -> Sequence[Any]:
     return given
 
 
-def set_learner_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
-    """Set the learners' addresses in the coordinator's section, in place: `{name: [name, host, port]}`."""
-    return _set_addresses(cfg, "learner")
-
-
-def set_collector_interaction_for_coordinator(cfg: EasyDict) -> EasyDict:
-    """Set the collectors' addresses in the coordinator's section, in place: `{name: [name, host, port]}`."""
-    return _set_addresses(cfg, "collector")
-
-
-def _set_addresses(cfg: EasyDict, kind: str) -> EasyDict:
-    system = cfg.system
-    addresses = {name: [name, system[name].host, system[name].port] for name in workers_of(system, kind)}
-    system.coordinator[kind] = EasyDict(addresses)
-    return cfg
-
-
 def parallel_transform(
     cfg: Mapping[str, Any],
     coordinator_host: str | None = None,
@@ -200,7 +183,11 @@ def parallel_transform(
     set_host_port(
         result, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
     )
-    return set_collector_interaction_for_coordinator(set_learner_interaction_for_coordinator(result))
+    for kind in ("learner", "collector"):
+        workers = {name: result.system[name] for name in workers_of(result.system, kind)}
+        addresses = {name: [name, worker.host, worker.port] for name, worker in workers.items()}
+        result.system.coordinator[kind] = EasyDict(addresses)
+    return result
 
 
 def parallel_transform_k8s(
@@ -232,10 +219,7 @@ def parallel_transform_slurm(*args: Any, **kwargs: Any) -> EasyDict:
     Raises:
         NotImplementedError: Always.
     """
-    raise NotImplementedError(
-        "platform 'slurm' is not supported; use platform 'local' on one allocated node, or start the roles one by one "
-        "with your hosts and ports"
-    )
+    raise NotImplementedError("platform 'slurm' is not supported; use 'local', or start the roles one by one")
 
 
 # DQN on CartPole, with the naive commander.

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding.entry.experiment import Experiment, read_pair
+from ding.entry.experiment import Experiment
 from ding.rl_utils.adder import get_nstep_return_data
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import NaiveRLDataset, check_save_type, naive_save, offline_data_save_type
 from ding.worker.collector.episode_serial_collector import EpisodeSerialCollector
-from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 
 Path = str | os.PathLike[str]
@@ -53,36 +52,8 @@ def eval(
     Raises:
         ConfigError: state, checkpoint and model are all missing, or the config is inconsistent.
     """
-    record = evaluate(
-        input_cfg, seed, env_setting, model, state_dict, load_path, replay_path, strict_config=strict_config
-    )
-    return float(np.mean(record.returns))
-
-
-def evaluate(
-    input_cfg: str | Sequence[dict[str, Any]],
-    seed: int = 0,
-    env_setting: Sequence[Any] | None = None,
-    model: torch.nn.Module | None = None,
-    state_dict: dict[str, Any] | None = None,
-    load_path: Path | None = None,
-    replay_path: Path | None = None,
-    n_episode: int | None = None,
-    strict_config: bool = False,
-) -> EvalRecord:
-    """Evaluate a trained policy like `eval`, but return the return and the length of each episode.
-
-    Args:
-        n_episode: the number of episodes; None for `env.n_evaluator_episode`. At most that many envs are used.
-    """
-    pair: Any = input_cfg
-    if n_episode is not None:
-        main, create = pair = read_pair(input_cfg, ())
-        env = main.setdefault("env", {})
-        env["n_evaluator_episode"] = n_episode
-        env["evaluator_env_num"] = min(n_episode, env.get("evaluator_env_num", 1))
-    experiment = Experiment.from_config(pair, seed, env_setting, model, strict_config, needs_command_mode=False)
-    return experiment.evaluate(state_dict, load_path, replay_path)
+    experiment = Experiment.from_config(input_cfg, seed, env_setting, model, strict_config, needs_command_mode=False)
+    return float(np.mean(experiment.evaluate(state_dict, load_path, replay_path).returns))
 
 
 def collect_demo_data(

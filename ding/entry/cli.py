@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+import ding
 from ding.entry.cli_commands import COMMANDS
 
 MODES = ("serial", "serial_onpolicy", "serial_sqil", "serial_dqfd", "serial_offline", "eval", "parallel", "dist")
@@ -37,15 +38,6 @@ def _ports(text: str) -> tuple[int, ...]:
 
 def _hosts(text: str) -> tuple[str, ...]:
     return tuple(map(str.strip, text.split(",")))
-
-
-def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if not value or ctx.resilient_parsing:
-        return
-    import ding
-
-    click.echo(f"{ding.__TITLE__}, version {ding.__VERSION__}.\n{ding.__DESCRIPTION__}.")
-    ctx.exit()
 
 
 def _show_registries(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:
@@ -100,9 +92,8 @@ def _is_about_input(error: Exception) -> bool:
     module = next(others, "")
     if isinstance(error, RuntimeError):  # of weights that do not fit, and of kubectl
         return module in ("ding.entry.experiment", "ding.entry.dist_entry")
-    is_of_env = type(error).__module__ == "gymnasium.error"  # of an id, or of a package that the env needs
     is_ours = isinstance(error, _INPUT_ERRORS) and module.startswith("ding.")
-    return is_of_env or is_ours
+    return is_ours or type(error).__module__ == "gymnasium.error"  # of an id, or of a package that the env needs
 
 
 _INPUT_ERRORS = (OSError, ImportError, KeyError, ValueError, FloatingPointError, pickle.UnpicklingError)
@@ -117,10 +108,9 @@ _FILE = click.Path(exists=True, dir_okay=False)
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-@click.option(
-    "-v", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
-    help="Show the version and exit.",
-)  # fmt: skip
+@click.version_option(
+    ding.__VERSION__, "-v", "--version", message=f"{ding.__TITLE__}, version %(version)s.\n{ding.__DESCRIPTION__}."
+)
 @click.option(
     "-q", "--query-registry", multiple=True, expose_value=False, is_eager=True, callback=_show_registries,
     help="List a registry.",
@@ -180,9 +170,7 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
         changes = [change for change in ("add", "delete", "restart") if options[change]]
         actions = [*([options["module"]] if options["module"] else []), *changes]
         if len(actions) != 1:
-            raise click.UsageError(
-                f"-m dist needs -M with one of {', '.join(MODULES)}, or --add, --delete or --restart"
-            )
+            raise click.UsageError(f"-m dist needs -M ({', '.join(MODULES)}), --add, --delete or --restart")
         if len(options["seed"]) > 1:
             raise click.UsageError("-m dist takes one seed")
         action = actions[0]

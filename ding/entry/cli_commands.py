@@ -35,9 +35,7 @@ def show_registries(names: Sequence[str]) -> None:
     registries = registry_factory.registries
     unknown = [name for name in names if name not in registries]
     if unknown:
-        raise click.UsageError(
-            f"[ERROR]: not support registry name {', '.join(unknown)}; there are: {', '.join([*registries, 'recipes'])}"
-        )
+        raise click.UsageError(f"not support registry name {', '.join(unknown)}; there are: {', '.join(registries)}")
     variables = {id(value): variable for variable, value in vars(registry_factory).items()}
     found = registrations(_ROOT, _EXAMPLES)
     for name in names or registries:
@@ -122,22 +120,14 @@ PIPELINES = ("serial", "serial_onpolicy", "serial_offline", "parallel")
 _EXP = click.argument("exp", type=click.Path(exists=True, file_okay=False))
 _CHECKPOINT = click.option("--checkpoint", help="Name, iteration or path; by default the best.")
 _OUT = click.Path(dir_okay=False)
-_DEVICE = click.option(
-    "--device", help="cpu, cuda, one GPU as cuda:1, or auto; by default the CPU, or that of the run."
-)
-_SEEDS = click.option(
-    "-s", "--seed", "seeds", type=click.IntRange(0), multiple=True,
-    help="Seed; 0 by default. Several, as in --seed 0 1 2, train in turn, each in a folder of its own.",
-)  # fmt: skip
+_DEVICE = click.option("--device", help="cpu, cuda, one GPU as cuda:1, or auto; by default that of the run, or cpu.")
+_SEEDS = click.option("-s", "--seed", "seeds", type=click.IntRange(0), multiple=True, help="A seed, or several: 0 1 2.")
 _SETTINGS = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
-    help="A value of the main config, such as policy.learn.batch_size=128; may be given several times. With POLICY ENV "
-    "also by its name alone, as in learning_rate=3e-4.",
+    help="A value, such as policy.learn.batch_size=128; with POLICY ENV also by its name, as in learning_rate=3e-4.",
 )  # fmt: skip
 _ITERATIONS = click.option("--train-iter", type=click.IntRange(1), help="Iterations after which no new round begins.")
-_STEPS = click.option(
-    "--env-step", "--env-steps", type=click.IntRange(1), help="Env steps after which no new round begins."
-)
+_STEPS = click.option("--env-step", "--env-steps", type=click.IntRange(1), help="The same for env steps.")
 
 
 class _SeveralSeeds(click.Command):
@@ -159,9 +149,7 @@ class _SeveralSeeds(click.Command):
 @click.argument("config", metavar="CONFIG|POLICY")
 @click.argument("env", required=False)
 @_SEEDS
-@click.option(
-    "-j", "--jobs", type=click.IntRange(1), default=1, help="How many seeds train at the same time, 1 or more."
-)
+@click.option("-j", "--jobs", type=click.IntRange(1), default=1, help="How many seeds train at the same time.")
 @_SETTINGS
 @click.option("--mode", type=click.Choice(PIPELINES), help="The pipeline; by default the one that the config needs.")
 @click.option("--exp-name", help="The folder of the run; by default exp_name in the config.")
@@ -193,13 +181,8 @@ def train(
         if os.path.isdir(config):
             _resume(config, {"seed": seeds, "jobs": jobs > 1, "set": settings}, options)
             return
-        if not os.path.isfile(config) and options["resume"]:
-            raise click.UsageError(f"there is no config file or folder of a run {config!r} to resume")
         if not os.path.isfile(config):
-            raise click.UsageError(
-                f"there is no config file {config!r}; to train a policy, name its env, too: "
-                f"ding train {config} CartPole-v1"
-            )
+            raise click.UsageError(f"there is no config file or run {config!r}; to train a policy, name its env, too")
     seeds = seeds or (0,)
     with _folder_of(config) if env is None else contextlib.nullcontext():
         folders = _folders_of(seeds, config, env, settings, options.pop("exp_name"))
@@ -227,13 +210,7 @@ def _resume(folder: str, others: dict[str, Any], options: dict[str, Any]) -> Non
     for name, value in others.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect on a run that resumes; leave it out")
-    resume_run(
-        folder,
-        train_iter=options["train_iter"],
-        env_step=options["env_step"],
-        device=options["device"],
-        strict_config=options["strict_config"],
-    )
+    resume_run(folder, **options)
 
 
 def _train_policy(
@@ -306,38 +283,18 @@ def tune(config: str, env: str | None, search: tuple[str, ...], settings: tuple[
     from ding.entry.checks import UNLIMITED
     from ding.entry.tuning import read_space, tune, tune_config
 
-    seeds, folder, (dotted, named) = options["seeds"] or (0,), options["exp_name"], _values_of(settings)
-    train_iter, env_step, trials, prune = (options[name] for name in ("train_iter", "env_step", "trials", "prune"))
-    space = read_space(search)
+    (dotted, named), space = _values_of(settings), read_space(search)
+    train_iter, env_step, folder = (options.pop(name) for name in ("train_iter", "env_step", "exp_name"))
+    how = {**options, "seeds": options["seeds"] or (0,), "folder": folder}
     if env is not None:
-        tune(
-            config,
-            env,
-            space,
-            trials=trials,
-            seeds=seeds,
-            folder=folder,
-            prune=prune,
-            iterations=train_iter,
-            env_steps=env_step,
-            config=dotted,
-            **named,
-        )
+        tune(config, env, space, **how, iterations=train_iter, env_steps=env_step, config=dotted, **named)
         return
     if not os.path.isfile(config):
         raise click.UsageError(f"there is no config file {config!r}; to tune a policy, name its env, too")
     with _folder_of(config):
-        tune_config(
-            config,
-            space,
-            trials=trials,
-            seeds=seeds,
-            folder=folder,
-            prune=prune,
-            settings={**named, **dotted},
-            max_train_iter=train_iter or UNLIMITED,
-            max_env_step=env_step or UNLIMITED,
-        )
+        max_train_iter, max_env_step = train_iter or UNLIMITED, env_step or UNLIMITED
+        values = {**named, **dotted}
+        tune_config(config, space, **how, settings=values, max_train_iter=max_train_iter, max_env_step=max_env_step)
 
 
 def _folder_of(config: str) -> contextlib.AbstractContextManager[None]:

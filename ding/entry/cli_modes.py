@@ -100,19 +100,15 @@ def _working_in(folder: str) -> Iterator[None]:
 def _prepare(options: Options) -> None:
     from ding.entry.dist_config import read_dist_config
 
+    places = [f"{kind}_{what}" for what in ("host", "port") for kind in ("coordinator", "learner", "collector")]
     path = dist_entry.dist_prepare_config(
         options["config"],
         _seed(options) or 0,
         options["platform"],
-        coordinator_host=options["coordinator_host"],
-        learner_host=_one_or_all(options["learner_host"]),
-        collector_host=_one_or_all(options["collector_host"]),
-        coordinator_port=options["coordinator_port"],
-        learner_port=_one_or_all(options["learner_port"]),
-        collector_port=_one_or_all(options["collector_port"]),
         exp_name=options["exp_name"],
         max_train_iter=options["train_iter"] or UNLIMITED,
         max_env_step=options["env_step"] or UNLIMITED,
+        **{place: _one_or_all(options[place]) for place in places},
     )
     click.echo(f"{path} is written.")
     if options["platform"] == "local":
@@ -336,10 +332,7 @@ def resume_run(
         raise StateError(f"there is no state in {folder!r} to resume from; start the run again as before")
     arguments = states[-1].about.get("arguments", {})
     if arguments.get("objects"):
-        raise ConfigError(
-            f"the run in {folder} had {', '.join(arguments['objects'])} of its own, which its folder cannot hold: "
-            "start its script again, with resume=True"
-        )
+        raise ConfigError(f"{folder} cannot hold {', '.join(arguments['objects'])}: start its script with resume=True")
     main, create = run.configs()
     if device is not None:
         main.policy.cuda = cuda_of(device)

@@ -12,7 +12,7 @@ import numpy as np
 from ding.entry.run_folder import Path, RunFolder
 from ding.utils.config_helper import ConfigError
 from ding.utils.file_helper import atomic_write
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.state_folder import plain_tree
 
 Axis = Literal["env_step", "train_iter"]
@@ -89,8 +89,7 @@ def read_curves(paths: Sequence[Path], axis: Axis = "env_step", metric: str | No
     groups: dict[str, list[RunFolder]] = {}
     found = _run_folders(paths)
     if metric is not None and not any(folder.metric(metric) for folder in found):
-        names = sorted({name for folder in found for name in folder.metric_names()})
-        raise ConfigError(f"no run has the metric {metric!r}; recorded are {', '.join(names) or 'none'}")
+        raise ConfigError(f"no run has the metric {metric!r}; metrics.jsonl has those that there are")
     for folder in found:
         if folder.evaluations() if metric is None else folder.metric(metric):
             leaves = plain_tree(folder.compiled)
@@ -98,9 +97,7 @@ def read_curves(paths: Sequence[Path], axis: Axis = "env_step", metric: str | No
                 folder
             )
     if not groups:
-        raise FileNotFoundError(
-            f"no evaluation has been recorded in {', '.join(repr(os.fspath(path)) for path in paths)}"
-        )
+        raise FileNotFoundError(f"no evaluation has been recorded in {', '.join(map(str, paths))}")
     labels = _labels(list(groups.values()))
     return [_curve(label, folders, axis, metric) for label, folders in zip(labels, groups.values(), strict=True)]
 
@@ -177,11 +174,8 @@ def draw(
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"{os.fspath(path)!r} has the suffix {suffix!r}; it must be .png, .svg or .pdf")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as e:
-        raise missing_package("drawing curves", "matplotlib", "plot") from e
-    figure = Figure(figsize=(7, 4.2 + _ROW_INCHES * len(curves)), layout="constrained")
+    figures = optional_module("matplotlib.figure", "drawing curves", "matplotlib", "plot")
+    figure = figures.Figure(figsize=(7, 4.2 + _ROW_INCHES * len(curves)), layout="constrained")
     axes: Any = figure.subplots()
     for curve in curves:
         seeds = f" ({len(curve.runs)} seeds)" if len(curve.runs) > 1 else ""

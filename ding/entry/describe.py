@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,9 +15,11 @@ from ding.entry.run_folder import Path
 from ding.envs.common.gym_compat import sample_legal
 from ding.envs.env import env_implementation_check as checks
 from ding.envs.env.base_env import BaseEnv, EnvOutputError
+from ding.envs.env.gymnasium_env import GymnasiumEnv
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import plain
 from ding.utils.log_helper import in_one_line, shown
+from ding.utils.references import is_reference, resolve_reference
 from ding.utils.state_folder import plain_tree
 
 # Steps after which the checks that compare one step with another leave an episode.
@@ -51,21 +52,13 @@ def origins(path: Path) -> dict[str, tuple[Any, str]]:
         if hasattr(cls, "default_config"):
             owner = next((c for c in cls.__mro__ if "config" in vars(c)), cls)
             defaults.append((owner.__name__, plain_tree(cls.default_config(), f"{section}.")))
-    leaves = plain_tree(experiment.cfg).items()
-    return {key: (value, _origin(key, value, user_main, types, defaults)) for key, value in leaves}
+    sources = [(MAIN, user_main), (CREATE, types), *defaults]
 
+    def origin_of(key: str, value: Any) -> str:
+        fitting = (source for source, leaves in sources if key in leaves and _equal(leaves[key], value))
+        return next(fitting, COMPILED)
 
-def _origin(
-    key: str,
-    value: Any,
-    user_main: Mapping[str, Any],
-    types: Mapping[str, Any],
-    defaults: list[tuple[str, Mapping[str, Any]]],
-) -> str:
-    for source, leaves in ((MAIN, user_main), (CREATE, types), *defaults):
-        if key in leaves and _equal(leaves[key], value):
-            return source
-    return COMPILED
+    return {key: (value, origin_of(key, value)) for key, value in plain_tree(experiment.cfg).items()}
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -105,23 +98,15 @@ def check_env(name: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _make(name: str) -> BaseEnv:
-    from ding.envs.env.gymnasium_env import GymnasiumEnv
-
-    module, colon, attribute = name.partition(":")
-    if not colon or "/" in name or "-v" in attribute:
-        try:
-            env = GymnasiumEnv({"env_id": name})
-            env.observation_space  # noqa: B018  creates the env, which reports an unknown id
-            return env
-        except Exception as e:  # gymnasium and envs raise many kinds for an id that they cannot make
-            raise ConfigError(f"there is no env {name!r}: {e}") from e
     try:
-        cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as e:
+        make = resolve_reference(name, "env") if is_reference(name) else None
+        if isinstance(make, type) and issubclass(make, BaseEnv):
+            return make({})
+        env = GymnasiumEnv({"env_id": name} if make is None else {"env": make})
+        env.observation_space  # noqa: B018  creates the env, which reports an unknown id
+        return env
+    except Exception as e:  # gymnasium and envs raise many kinds for an id that they cannot make
         raise ConfigError(f"there is no env {name!r}: {e}") from e
-    if isinstance(cls, type) and issubclass(cls, BaseEnv):
-        return cls({})
-    return GymnasiumEnv({"env": cls})
 
 
 def _check_seed(env: Any) -> None:
@@ -132,8 +117,7 @@ def _check_seed(env: Any) -> None:
             if not _equal(plain(one), plain(other)):
                 raise AssertionError(
                     f"two episodes with one seed and equal actions differ at step {step}: the {what} was "
-                    f"{in_one_line(one)} and {in_one_line(other)}; take all random numbers from a generator that "
-                    "seed() or reset() seeds"
+                    f"{in_one_line(one)} and {in_one_line(other)}"
                 )
     if len(first) != len(second):
         raise AssertionError(f"two episodes with one seed and equal actions have {len(first)} and {len(second)} steps")

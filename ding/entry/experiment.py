@@ -7,7 +7,7 @@ import copy
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -58,7 +58,7 @@ from ding.utils.default_helper import closing, set_pkg_seed
 from ding.utils.file_helper import read_file
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
-from ding.utils.references import refuse_while_importing, with_arguments
+from ding.utils.references import refuse_while_importing
 from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
@@ -68,9 +68,6 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.learner.checkpoint import EXTRA, OFFLINE_STATS, normalization_of
 from ding.worker.replay_buffer.base_buffer import create_buffer
 from ding.worker.replay_buffer.hindsight_buffer import HindsightReplayBuffer
-
-_READERS: dict[int, Callable[[str], Any]] = {2: read_config, 3: read_config_with_system}
-_NAMES = ("main_config", "create_config", "system_config")
 
 
 class Experiment:
@@ -171,15 +168,7 @@ class Experiment:
             stack.enter_context(self._saved(renew=start.renew))
             rounds.check(cfg)
             states = closing(stack, RunStates(start, cfg, arguments))
-            run = rounds.run = self.build_run(
-                stack,
-                states,
-                max_train_iter,
-                max_env_step,
-                dynamic_seed=rounds.dynamic_seed,
-                collects=rounds.collects,
-                has_buffer=rounds.has_buffer,
-            )
+            run = rounds.run = self.build_run(stack, rounds, states, max_train_iter, max_env_step)
             run.on_evaluation = on_evaluation
             rounds.prepare(stack)
             self._is_started = True
@@ -190,29 +179,24 @@ class Experiment:
     def build_run(
         self,
         stack: ExitStack,
+        rounds: Rounds,
         states: RunStates | None = None,
         max_train_iter: int = UNLIMITED,
         max_env_step: int = UNLIMITED,
-        dynamic_seed: bool | None = None,
-        collects: bool = True,
-        has_buffer: bool = True,
     ) -> SerialRun:
-        """Build the workers, which `stack` closes.
+        """Build the workers that `rounds` need, which `stack` closes.
 
         Args:
             states: the saver of the state of the run; None for no states.
-            dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
-            collects: whether to build the workers that collect.
-            has_buffer: whether to build a replay buffer.
 
         Raises:
             ConfigError: the policy's action type or the model's shapes do not fit the env. The shapes are not checked
                 if the user has given a model.
         """
-        cfg, rank = self.cfg, get_rank()
+        cfg, rank, collects, has_buffer = self.cfg, get_rank(), rounds.collects, rounds.has_buffer
         has_goals = has_buffer and collects and cfg.policy.other.replay_buffer.get("type") == "her"
         goals = self._goal_functions(stack) if has_goals else None
-        collector_env = self.build_env(stack, rank_seed(cfg.seed, rank), dynamic_seed) if collects else None
+        collector_env = self.build_env(stack, rank_seed(cfg.seed, rank), rounds.dynamic_seed) if collects else None
         evaluator_env = self.build_env(stack)
         env = collector_env if collects else evaluator_env
         policy = self.build_policy(["learn", "collect", "eval", "command"] if collects else ["learn", "eval"])
@@ -303,22 +287,13 @@ class Experiment:
         setting: Any = self._env_setting or get_vec_env_setting(copy.deepcopy(self.cfg.env), eval_=False)
         env = closing(stack, setting[0](cfg=copy.deepcopy(setting[1][0])))
         env.seed(self.cfg.seed)
-        goals, shape = GoalFunctions(env), self.cfg.policy.model.get("obs_shape")
-        if shape is not None and "desired_goal" not in (shape if isinstance(shape, Mapping) else ()):
-            raise ConfigError(
-                f"policy.model.obs_shape = {shape!r} is not allowed with the replay buffer 'her': the policy would not "
-                "see the goal; leave it out, or set it to a dict with desired_goal"
-            )
-        return goals
+        return GoalFunctions(env)
 
     def _check(self, rounds: Rounds, has_length: bool) -> None:
         policy, world_size = self.cfg.policy, get_world_size()
         self._check_episodes()
         if world_size > 1 and not policy.get("multi_gpu", False):
-            raise ConfigError(
-                f"policy.multi_gpu = False is not allowed on {world_size} ranks, whose models would drift apart; set "
-                "policy.multi_gpu = True, or train outside DDPContext"
-            )
+            raise ConfigError(f"policy.multi_gpu must be True on {world_size} ranks, or their models would drift apart")
         check_saved(self.main)
         check_hindsight(self.cfg, rounds.can_relabel)
         limits = "max_train_iter or max_env_step (iterations or env_steps in train, --train-iter or --env-steps)"
@@ -327,10 +302,7 @@ class Experiment:
     def _check_episodes(self) -> None:
         episodes, envs = self.cfg.env.get("n_evaluator_episode"), self.cfg.env.get("evaluator_env_num")
         if episodes is not None and envs is not None and episodes < envs:
-            raise ConfigError(
-                f"env.n_evaluator_episode = {episodes} is less than env.evaluator_env_num = {envs}; each evaluator env "
-                "plays at least one episode: raise the first or lower the second"
-            )
+            raise ConfigError(f"env.n_evaluator_episode = {episodes} is less than env.evaluator_env_num = {envs}")
 
     @contextlib.contextmanager
     def _saved(self, save_path: str = "total_config.py", renew: bool = False) -> Iterator[None]:
@@ -363,8 +335,7 @@ class Experiment:
         renew: bool = True,
     ) -> EasyDict:
         """Return the config of a parallel run, with `main`, `system` and `seed`; see `place_parallel`."""
-        create, system = self._compiled.create, self._compiled.system
-        return place_parallel(self.cfg, create, system, hosts, ports, platform, save_path, renew)
+        return place_parallel(self._compiled, hosts, ports, platform, save_path, renew)
 
     # ---- use of what was trained
 
@@ -459,11 +430,11 @@ def read_configs(input_cfg: Any, number: int) -> tuple[Any, ...]:
     """
     configs = input_cfg
     if isinstance(input_cfg, (str, os.PathLike)):
-        configs = _READERS[number](os.fspath(input_cfg))
+        read: Any = read_config if number == 2 else read_config_with_system
+        configs = read(os.fspath(input_cfg))
     if not isinstance(configs, Sequence) or len(configs) != number:
-        kind = f"{'pair' if number == 2 else 'triple'} ({', '.join(_NAMES[:number])})"
-        raise TypeError(f"input_cfg must be a file path or the {kind}, got {input_cfg!r}")
-    return tuple(map(copy.deepcopy, (with_arguments(configs[0]), *configs[1:])))
+        raise TypeError(f"input_cfg must be a file path or {number} configs, got {input_cfg!r}")
+    return tuple(map(copy.deepcopy, configs))
 
 
 def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple[Any, Any]:
@@ -474,13 +445,8 @@ def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple
         TypeError: `input_cfg` is neither a path nor a pair.
     """
     main, create = read_configs(input_cfg, 2)
-    if env_setting is None and (create.get("env") or {}).get("type") == GENERATED_ENV_TYPE:
-        raise ConfigError(
-            "the run got its envs as env_setting, which cannot be saved: pass an env, as in "
-            "Training.load(folder, env=...), or env_setting again"
-        )
-    if env_setting is None and not create.get("env"):
-        raise ConfigError("create_config lacks the entry 'env', as in env=dict(type='gymnasium'); or pass env_setting")
+    if env_setting is None and (create.get("env") or {}).get("type", GENERATED_ENV_TYPE) == GENERATED_ENV_TYPE:
+        raise ConfigError("create_config.env is missing: pass env_setting, or Training.load(folder, env=...)")
     return main, create
 
 
@@ -524,12 +490,8 @@ def load_state(mode: Any, state_dict: dict[str, Any] | None, model: Any) -> Any:
         try:
             mode.load_state_dict(state_dict)
         except RuntimeError as e:
-            text = (
-                "pass the `model` that was trained, as in Training.load(folder, model=...)"
-                if model is None
-                else "they are not of the `model` that was passed"
-            )
-            raise RuntimeError(f"The weights do not fit the network; {text}, or give another checkpoint.\n{e}") from e
+            text = "The weights do not fit the network; pass the `model` that was trained, or another checkpoint."
+            raise RuntimeError(f"{text}\n{e}") from e
         return normalization_of(state_dict)
     if model is None:
         raise ConfigError("the policy has no weights: pass a state dict, the path of a checkpoint, or a model")

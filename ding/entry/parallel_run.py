@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -197,11 +196,9 @@ def run_parallel(
 
 def _evaluate(main: Any, create: Any, seed: int, checkpoint: str) -> EvalRecord:
     """Evaluate a checkpoint with the configs of its run, whose folder gets no further logs."""
-    from ding.entry.application_entry import evaluate  # here: only these runs need it
+    from ding.entry.trained import evaluate_pair  # here: only these runs need it
 
-    with TemporaryDirectory() as folder:
-        main.exp_name = folder
-        return evaluate((main, create), seed, load_path=checkpoint)
+    return evaluate_pair((main, create), seed, checkpoint)
 
 
 def drive(

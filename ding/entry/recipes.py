@@ -83,15 +83,13 @@ def recipe_named(name: str) -> Recipe:
     Raises:
         ConfigError: there is no such recipe.
     """
-    known = {path.stem: path for path in sorted(FOLDER.glob("*.py")) if path.stem != "__init__"}
+    known = {recipe.name: recipe for recipe in all_recipes()}
     if name not in known:
         raise ConfigError(f"there is no recipe {name!r}; there are: {', '.join(known)}")
-    return Recipe.read(known[name])
+    return known[name]
 
 
 def find_recipe(policy: str, env_id: str | None) -> Recipe | None:
     """Return the recipe that fits a policy and an env best, or None if none fits."""
-    if env_id is None:
-        return None
     best = max(all_recipes(), key=lambda recipe: recipe.fit(policy, env_id))
     return best if best.fit(policy, env_id) else None

@@ -49,10 +49,7 @@ class RunFolder:
         config = os.path.join(self.path, CONFIG)
         if not os.path.isfile(config):
             what = "contains no training" if os.path.isdir(self.path) else "does not exist"
-            raise FileNotFoundError(
-                f"the folder {self.path!r} {what}: {CONFIG} is missing; give the folder that a training has written, "
-                "its exp_name"
-            )
+            raise FileNotFoundError(f"the folder {self.path!r} {what}: {CONFIG} is missing")
         compiled = read_config_directly(os.path.abspath(config))["exp_config"]  # a folder `~` is no home
         self.is_parallel = "system" in compiled
         self.compiled = EasyDict(compiled["main"] if self.is_parallel else compiled)
@@ -102,11 +99,6 @@ class RunFolder:
         records = [record for record in read_records(self.path, METRICS) if record["worker"] == worker]
         return [(record, record[key]) for record in records if key not in _POSITION and record.get(key) is not None]
 
-    def metric_names(self) -> set[str]:
-        """Return the names `<worker>/<name>` in `metrics.jsonl`."""
-        records = read_records(self.path, METRICS)
-        return {f"{record['worker']}/{key}" for record in records for key in record if key not in _POSITION}
-
     def checkpoints(self) -> dict[str, str]:
         """Return the paths of all checkpoints by name, the newest last."""
         folder = os.path.join(self.path, "ckpt")
@@ -135,10 +127,7 @@ class RunFolder:
         elif checkpoints:
             return checkpoints.get(BEST) or list(checkpoints.values())[-1]
         wanted = "" if name is None else f" {name!r}"
-        raise FileNotFoundError(
-            f"there is no checkpoint{wanted} in {os.path.join(self.path, 'ckpt')!r}; "
-            f"there are: {', '.join(checkpoints) or 'none'}"
-        )
+        raise FileNotFoundError(f"there is no checkpoint{wanted} in {self.path!r}, only {', '.join(checkpoints)}")
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:

@@ -102,11 +102,7 @@ def choose_start(
     from_checkpoint = by_key and not resume and bool(hook.get("load_ckpt_before_run"))
     if get_world_size() > 1 and not from_checkpoint:
         key = "resume" if resume else "policy.learn.resume_training"
-        raise ConfigError(
-            f"{key} = True works with a single process only: the state "
-            "of several ranks is not saved; load a checkpoint with policy.learn.resume_training = True and "
-            "learn.learner.hook.load_ckpt_before_run"
-        )
+        raise ConfigError(f"{key} = True works with one process only; resume several from load_ckpt_before_run")
     if from_checkpoint:
         return Start(settings, renew=False, state=None)
     path = os.path.join(cfg.exp_name, FOLDER)
@@ -202,16 +198,17 @@ class RunStates:
         try:
             state, reached = self._gather(run), mean_return(run.eval_info)
             about = describe_state(
-                "serial",
-                self._cfg.exp_name,
-                self._flat,
-                reason,
+                self.inexact,
+                kind="serial",
+                exp_name=self._cfg.exp_name,
+                config=self._flat,
+                reason=reason,
                 train_iter=int(run.learner.train_iter),
                 env_step=int(run.envstep),
                 last_return=None if math.isnan(reached) else reached,
-                inexact=self.inexact,
+                arguments=self._arguments,
             )
-            size = self._folder.write(state, {**about, "arguments": self._arguments})
+            size = self._folder.write(state, about)
         except (TypeError, ValueError, OSError) as e:
             self._logger.warning("%s: the state of the run is not saved: %s", self._cfg.exp_name, e)
         else:

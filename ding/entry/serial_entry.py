@@ -191,11 +191,12 @@ class OnPolicyRounds(CollectRounds):
 run_serial_onpolicy = partial(run_pipeline, OnPolicyRounds)
 
 
-# Policies that learn from demonstrations of an expert, with their pipelines, and those that learn only from a data set.
-_FROM_EXPERTS = {"bc": "serial_pipeline_bc", "dqfd": "serial_pipeline_dqfd"}
-
-
-_OFFLINE = ("cql", "discrete_cql", "td3_bc", "iql")
+# Policies that learn from a data set alone, or from demonstrations of an expert, with the modes of their pipelines.
+_FROM_DATA = {
+    **dict.fromkeys(("cql", "discrete_cql", "td3_bc", "iql"), "serial_offline"),
+    "bc": "serial_bc",
+    "dqfd": "serial_dqfd",
+}
 
 
 def pipeline_named(mode: str) -> Callable[..., Any]:
@@ -218,14 +219,14 @@ def pipeline_of(path: str) -> str:
 
 
 def kind_of_pipeline(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    """Return the pipeline that the policy of two configs needs: `serial`, `serial_onpolicy` or `serial_offline`.
+    """Return the mode of the pipeline that the policy of two configs needs, such as `serial` or `serial_offline`.
 
     Raises:
         KeyError: the policy is not registered.
     """
     kind = str(create.get("policy", {}).get("type", "")).removesuffix("_command")
-    if kind in _OFFLINE:
-        return "serial_offline"
+    if kind in _FROM_DATA:
+        return _FROM_DATA[kind]
     defaults = resolve_class("policy", create.get("policy", {})).default_config()
     on_policy = main.get("policy", {}).get("on_policy", defaults.get("on_policy", False))
     return "serial_onpolicy" if on_policy else "serial"
@@ -237,7 +238,7 @@ def entry_of(policy: str) -> str:
     other = resolve_class("policy", create["policy"]).default_config().get("other", {})
     if other.get("replay_buffer", {}).get("multi_buffer"):
         return "a loop of your own"
-    return _FROM_EXPERTS.get(policy) or pipeline_named(kind_of_pipeline({}, create)).__name__
+    return pipeline_named(kind_of_pipeline({}, create)).__name__
 
 
 def rounds_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> type[CollectRounds]:
@@ -247,10 +248,8 @@ def rounds_for(main: Mapping[str, Any], create: Mapping[str, Any]) -> type[Colle
         ConfigError: the policy learns from a data set or from an expert.
         KeyError: the policy is not registered.
     """
-    name = str(create["policy"]["type"]).removesuffix("_command")
-    if name in _FROM_EXPERTS:
-        raise ConfigError(f"policy = {name!r} learns from demonstrations of an expert: use {_FROM_EXPERTS[name]}")
     kind = kind_of_pipeline(main, create)
-    if kind == "serial_offline":
-        raise ConfigError(f"policy = {name!r} learns from a data set, not from an env: use serial_pipeline_offline")
+    if kind in _FROM_DATA.values():
+        name, pipeline = create["policy"]["type"], pipeline_named(kind).__name__
+        raise ConfigError(f"policy = {name!r} learns from a data set or an expert: use {pipeline}")
     return ReplayRounds if kind == "serial" else OnPolicyRounds

@@ -167,23 +167,18 @@ class SerialRun:
         """Push the data of a round to the buffer.
 
         Raises:
-            RuntimeError: the buffer accepts nothing of a round whose items are not dicts, or nothing in
-                `MAX_IDLE_ROUNDS` consecutive rounds without training.
+            RuntimeError: the buffer accepts nothing in `MAX_IDLE_ROUNDS` consecutive rounds without training.
         """
         buffer, train_iter = self.buffer, self.learner.train_iter
         accepted = buffer.push(data, cur_collector_envstep=self.collector.envstep)
         has_accepted = buffer.count() > 0 if accepted is None else accepted > 0  # users' buffers may return None
         self.idle_rounds = 0 if has_accepted or train_iter != self.last_push_iter else self.idle_rounds + 1
         self.last_push_iter = train_iter
-        items = data if isinstance(data, list) else [data]
-        are_foreign = not has_accepted and bool(items) and not any(isinstance(item, Mapping) for item in items)
-        if are_foreign or self.idle_rounds >= MAX_IDLE_ROUNDS:
-            kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+        if self.idle_rounds >= MAX_IDLE_ROUNDS:
+            kinds = ", ".join(sorted({type(item).__name__ for item in data}))
             raise RuntimeError(
-                f"the replay buffer ({type(buffer).__name__}) accepts none of the collected data: the last round "
-                f"returned {len(items)} item(s){f' of type {kinds}' if kinds else ''}, and samples are dicts; look at "
-                "policy.collect.collector (type, get_train_sample), at what the policy's _get_train_sample returns, "
-                "and at the limits in policy.other.replay_buffer"
+                f"the replay buffer ({type(buffer).__name__}) accepts none of the collected data, which are {kinds}: "
+                "look at policy.collect.collector, _get_train_sample and the limits in policy.other.replay_buffer"
             )
 
     def add_buffer(self, stack: ExitStack, name: str, **settings: Any) -> Any:
@@ -257,7 +252,8 @@ class Rounds(BatchSource):
 
     Attributes:
         run: the run, after its workers are built.
-        dynamic_seed, collects, has_buffer: see `build_run`.
+        dynamic_seed: whether each episode has a new seed; None for the default of the collector envs.
+        collects, has_buffer: whether there are workers that collect, and a replay buffer.
         needs_command_mode: whether the policy must have a command mode.
         batch: the only batch of a round; a subclass with several batches overrides `next_batch`.
         can_relabel: whether the replay buffer may be `her`.

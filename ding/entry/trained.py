@@ -20,7 +20,6 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding.entry.application_entry import evaluate
 from ding.entry.checks import cuda_of
 from ding.entry.experiment import Experiment, read_checkpoint
 from ding.entry.run_folder import Path, RunFolder
@@ -35,7 +34,7 @@ from ding.policy.base_policy import create_policy
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.nested import is_mapping, leaves, leaves_by_path, map_by_path, map_leaves
 from ding.utils.file_helper import atomic_write
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.worker.collector.actor import SoloActor
 from ding.worker.collector.env_round import Batch
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
@@ -244,17 +243,18 @@ def evaluate_pair(
     model: nn.Module | None = None,
     env_setting: Sequence[Any] | None = None,
 ) -> EvalRecord:
-    """Evaluate like `evaluate`, but keep no logs, which only repeat what is returned; the configs may be changed."""
-    with tempfile.TemporaryDirectory() as pair[0].exp_name:
-        return evaluate(
-            pair,
-            seed,
-            env_setting=env_setting,
-            model=model,
-            load_path=load_path,
-            replay_path=replay_path,
-            n_episode=n_episode,
-        )
+    """Evaluate like `eval`, but return the record, and keep no logs, which only repeat it; `pair` may be changed.
+
+    Args:
+        n_episode: the number of episodes; None for `env.n_evaluator_episode`. At most that many envs are used.
+    """
+    main = pair[0]
+    if n_episode is not None:
+        main.env.n_evaluator_episode = n_episode
+        main.env.evaluator_env_num = min(n_episode, main.env.get("evaluator_env_num", 1))
+    with tempfile.TemporaryDirectory() as main.exp_name:
+        experiment = Experiment.from_config(pair, seed, env_setting, model, needs_command_mode=False)
+        return experiment.evaluate(load_path=load_path, replay_path=replay_path)
 
 
 def save_videos(
@@ -270,7 +270,7 @@ def save_videos(
 
     Args:
         target: the file, `.mp4` or `.gif`. The files of several episodes are numbered.
-        load_path, model, env_setting: see `evaluate`.
+        load_path, model, env_setting: see `eval`.
 
     Returns:
         The paths of the files, and the record of the episodes.
@@ -323,16 +323,13 @@ class PolicyNetwork(nn.Module):
 
     def __init__(self, policy: Any, interface: EnvInterface, normalization: Normalization) -> None:
         super().__init__()
-        self._turn, self._scaling = interface.turn, ObservationScaling(normalization)
+        self._turn, self._normalization = interface.turn, normalization
         space, bins = interface.spaces[1], interface.bins
         wrapper, kind = policy._eval_model, space_kind(space)
         while wrapper is not None and not isinstance(wrapper, HiddenStateWrapper):
             wrapper = getattr(wrapper, "_model", None)
         if wrapper is not None:
-            raise ConfigError(
-                f"{type(policy).__name__} keeps a hidden state from one step to the next, which an exported network "
-                "cannot; use load_policy"
-            )
+            raise ConfigError(f"{type(policy).__name__} has a hidden state; use load_policy instead of an export")
         if kind not in ("Box", "Discrete", "MultiDiscrete"):
             raise ConfigError(f"policies with the action space {space} cannot be exported; it must be one array")
         self.network = policy._model
@@ -352,7 +349,7 @@ class PolicyNetwork(nn.Module):
     def forward(self, obs: Any) -> Tensor:
         # In float32, with which the policy was trained.
         obs = map_leaves(lambda part: part.float() if part.is_floating_point() else part, self._turn(obs))
-        obs = self._scaling(obs)
+        obs = map_by_path(self._normalized, obs, OBS)
         action: Any = self._act(obs, list(range(next(leaves(obs)).shape[0])))["action"]
         if not isinstance(action, Tensor):
             action = torch.stack([head.reshape(-1) for head in action], -1)
@@ -366,18 +363,8 @@ class PolicyNetwork(nn.Module):
         of_space: Tensor = action.to(self._dtype)
         return of_space
 
-
-class ObservationScaling(nn.Module):
-    """The normalization of observations by fixed statistics, see `Normalization.scaled`."""
-
-    def __init__(self, normalization: Normalization) -> None:
-        super().__init__()
-        self._normalization = normalization
-
-    def forward(self, obs: Any) -> Any:
-        return map_by_path(self._scaled, obs, OBS)
-
-    def _scaled(self, name: str, part: Tensor) -> Tensor:
+    def _normalized(self, name: str, part: Tensor) -> Tensor:
+        """Return a part of an observation by the fixed statistics, see `Normalization.scaled`."""
         scale = self._normalization.scale_of(name)
         if scale is None:
             return part
@@ -401,10 +388,7 @@ def export_policy(trained: TrainedPolicy, path: str) -> None:
         raise ValueError(f"{path!r} is not allowed; its suffix must be .pt or .onnx")
     name, (shown_space, _) = type(trained.policy).__name__, trained.interface.spaces
     if any(has_members(member) for member in (entries_of(shown_space) or {}).values()):
-        raise ConfigError(
-            f"{name} cannot be exported: its observations are dicts or tuples within a dict; let the env flatten them, "
-            "and show the masks of several choices as one array"
-        )
+        raise ConfigError(f"{name} cannot be exported: flatten dicts and tuples within the dict of its observations")
     network = PolicyNetwork(trained.policy, trained.interface, trained.normalization)
     network.eval().requires_grad_(False)
     example, others = (_batch(shown_space, size) for size in (_TRACED, _CHECKED))
@@ -416,9 +400,7 @@ def export_policy(trained: TrainedPolicy, path: str) -> None:
         except RuntimeError:  # the number of observations is fixed in what was traced
             is_same = False
         if not is_same:
-            raise ConfigError(
-                f"{name} cannot be exported: its network draws random numbers, or depends on the number of observations"
-            )
+            raise ConfigError(f"{name} cannot be exported: its network draws random numbers")
         content = io.BytesIO()
         if suffix == ".pt":
             torch.jit.save(traced, content)
@@ -437,10 +419,7 @@ def _batch(space: Any, size: int) -> Any:
 
 
 def _export_onnx(network: nn.Module, example: Any, content: io.BytesIO) -> None:
-    try:
-        import onnx  # noqa: F401
-    except ImportError as e:
-        raise missing_package("exporting to ONNX", "onnx", "export") from e
+    optional_module("onnx", "exporting to ONNX", extra="export")
     paths = leaves_by_path(example, join=lambda path, key: f"{path}.{key}" if path else str(key))
     names = [path or _INPUT for path, _ in paths]
     axes = {name: {0: "batch"} for name in (*names, _OUTPUT)}

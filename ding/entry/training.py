@@ -17,7 +17,7 @@ from torch import nn
 
 from ding.config.config import compile_pair, resolve_class
 from ding.config.read import put
-from ding.config.topics import CLIPPING, KnownKeys
+from ding.config.topics import CLIPPING, KnownKeys, check_tree
 from ding.entry.checks import UNLIMITED, cuda_of, model_parameters
 from ding.entry.curves import draw, read_curves
 from ding.entry.experiment import Experiment, with_command_mode
@@ -48,7 +48,6 @@ from ding.utils.config_helper import ConfigError, Setting, settings_of, value_at
 from ding.utils.data.nested import leaves
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.log_helper import shown
-from ding.utils.references import with_arguments
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 
 # Defaults if neither policy nor caller says otherwise: for on-policy training, steps of each env before several epochs
@@ -138,11 +137,9 @@ def train(
         >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
     """
     if env_steps is None and iterations is None and stop_value is None:
-        raise ConfigError(
-            "nothing ends the training: give env_steps, iterations or stop_value, as options --env-steps, --train-iter "
-            "or --stop-value"
-        )
+        raise ConfigError("nothing ends the training: give env_steps (--env-steps), iterations or stop_value")
     section = env_section_of(env)
+    check_tree(section, "env")
     chosen = _recipe(policy, section, recipe)
     draft = Draft.of_policy(policy, section, num_envs) if chosen is None else Draft.of_recipe(chosen, section, num_envs)
     main, create = pair = draft.main, draft.create
@@ -156,28 +153,24 @@ def train(
     if device is not None:
         main.policy.cuda = cuda_of(device)
     draft.change(model, {} if config is None else config, settings)
-    main.env = with_arguments(main).env
     network = model if isinstance(model, nn.Module) else None
     if parallel and network is not None:
-        raise ConfigError(
-            "model is a module, which other processes cannot make; give its class, or a function that makes it, with "
-            "its arguments if any as a pair (class, dict of arguments)"
-        )
+        raise ConfigError("model is a module, which other processes cannot make; give its class or a function")
     draft.complete(bool(parallel))
-    max_train_iter = UNLIMITED if iterations is None else iterations
-    max_env_step = UNLIMITED if env_steps is None else env_steps
+    limits = {
+        "max_train_iter": UNLIMITED if iterations is None else iterations,
+        "max_env_step": UNLIMITED if env_steps is None else env_steps,
+    }
     if parallel and on_evaluation is not None:
         raise ConfigError("on_evaluation has no effect on parallel training; leave one of them out")
     experiment = None if parallel else _experiment(pair, network, seed)
     if chosen is not None:
         say(f"Recipe: {chosen.name} ({chosen.summary.rstrip('.')}); recipe=False or --recipe none leaves it out.")
     if experiment is None:
-        main.exp_name = _run_parallel(pair, parallel, seed, max_train_iter, max_env_step, resume)
+        main.exp_name = _run_parallel(pair, parallel, seed=seed, resume=resume, **limits)
     else:
         rounds = rounds_for(main, create)()
-        run = experiment.run_serial(
-            rounds, max_train_iter, max_env_step, resume, on_evaluation=on_evaluation, evaluates_end=True
-        )
+        run = experiment.run_serial(rounds, resume=resume, on_evaluation=on_evaluation, evaluates_end=True, **limits)
         main.exp_name, main.policy = run.cfg.exp_name, experiment.main.policy
     return Training(pair, seed, None if chosen is None else chosen.name, network)
 
@@ -389,9 +382,7 @@ def _recipe(policy: str, section: Mapping[str, Any], choice: bool | str) -> Reci
         return find_recipe(policy, section.get("env_id")) if choice else None
     recipe = recipe_named(choice)
     if recipe.policy != policy:
-        raise ConfigError(
-            f"the recipe {choice!r} is not allowed with the policy {policy!r}: it is for {recipe.policy!r}"
-        )
+        raise ConfigError(f"the recipe {choice!r} is for the policy {recipe.policy!r}, not for {policy!r}")
     return recipe
 
 
@@ -483,12 +474,9 @@ class Draft:
                     del section[key]
         if isinstance(model, nn.Module):
             if section:
-                raise ConfigError(
-                    f"policy.model.{next(iter(section))} has no effect, since model is a module; leave it out"
-                )
+                raise ConfigError(f"policy.model.{next(iter(section))} has no effect, since model is a module")
             one_time_warning(
-                "model is a module, which the folder of the run cannot make again, so `ding eval` will not work and "
-                "Training.load(folder, model=...) needs it; a class, or a function that makes it, is saved by its name"
+                "model is a module, which the folder cannot hold: Training.load(folder, model=...) needs it again"
             )
 
     def change_by_name(self, settings: Mapping[str, Any]) -> None:
@@ -538,8 +526,7 @@ class Draft:
             env.setdefault("act_scale", True)
         elif space_kind(action_space) == "Box" and issubclass(self._policy_cls, QActorCriticPolicy):
             one_time_warning(
-                f"the action space {action_space} is not bounded, so {self.create.policy.type} acts within [-1, 1]; if "
-                "that is not what the env means, wrap it, so that its action_space has bounds"
+                f"the action space {action_space} is not bounded, so {self.create.policy.type} acts within [-1, 1]"
             )
         if not parallel and self.defaults.on_policy and "collect.gae_lambda" in self.settings:
             policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
@@ -562,10 +549,7 @@ def _model_section(model: Any) -> dict[str, Any]:
         model = model.func, model.keywords
     kind, arguments = model if isinstance(model, (list, tuple)) and len(model) == 2 else (model, {})
     if not (isinstance(kind, str) or callable(kind)) or not isinstance(arguments, Mapping):
-        raise TypeError(
-            f"model = {shown(model)} is not allowed; it must be a class or function that makes an nn.Module, its name "
-            "module:name, a pair of it and a dict of its arguments, an nn.Module, or a dict of values of policy.model"
-        )
+        raise TypeError(f"model = {shown(model)} is not allowed; it must be an nn.Module, what makes one, or a dict")
     return {**arguments, "type": kind}
 
 
@@ -576,10 +560,7 @@ def _merge(main: EasyDict, config: Any, section: str = "") -> None:
         ConfigError: `config` is no dict, or one of its keys no text.
     """
     if not (isinstance(config, Mapping) and all(isinstance(key, str) for key in config)):
-        raise ConfigError(
-            f"config = {config!r} is not allowed; it must be a dict of values by dotted key, such as "
-            "{'policy.learn.batch_size': 64}"
-        )
+        raise ConfigError(f"config = {config!r} is not allowed; it must be a dict of values by dotted key")
     for end, value in config.items():
         key = f"{section}{end}"
         if isinstance(value, Mapping) and isinstance(value_at(main, key), Mapping):
@@ -598,15 +579,8 @@ def _experiment(pair: tuple[EasyDict, EasyDict], network: nn.Module | None, seed
     return experiment
 
 
-def _run_parallel(
-    pair: tuple[EasyDict, EasyDict],
-    parallel: bool | int,
-    seed: int,
-    max_train_iter: int,
-    max_env_step: int,
-    resume: bool,
-) -> str:
-    """Train in parallel, and return the folder of the run."""
+def _run_parallel(pair: tuple[EasyDict, EasyDict], parallel: bool | int, **how: Any) -> str:
+    """Train in parallel, and return the folder of the run; `how` are further arguments of `parallel_pipeline`."""
     from ding.entry.parallel_run import run_parallel
 
     main, create = copy.deepcopy(pair)
@@ -623,13 +597,5 @@ def _run_parallel(
     if value_at(main, interval) is None and freq and updates and cfg.collect.get("n_sample"):
         # As often as a serial run, which counts iterations.
         put(main, interval, math.ceil(freq * cfg.collect.n_sample / updates))
-    outcome = run_parallel(
-        (main, create, EasyDict(coordinator={})),
-        seed=seed,
-        max_train_iter=max_train_iter,
-        max_env_step=max_env_step,
-        resume=resume,
-        strict_config=True,
-        evaluates_end=True,
-    )
+    outcome = run_parallel((main, create, EasyDict(coordinator={})), strict_config=True, evaluates_end=True, **how)
     return str(outcome.cfg.main.exp_name)

@@ -26,7 +26,7 @@ from ding.entry.run_folder import Path, RunFolder
 from ding.entry.serial_entry import rounds_for
 from ding.entry.training import train
 from ding.utils.config_helper import ConfigError
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 
 SPACE = "search_space"  # in a config file
 _STUDY, _JOURNAL, _CONFIG = "tune", "study.log", "best_config.py"
@@ -164,20 +164,19 @@ def read_space(texts: Sequence[str]) -> dict[str, Any]:
         elif equals and len(parts) == 1 and spec:
             space[name.strip()] = [read_value(part) for part in spec.split(",")]
         else:
-            raise ConfigError(
-                f"--search {text!r} is not allowed; it must be name=low:high, name=low:high:log or name=a,b,c"
-            )
+            raise ConfigError(f"--search {text!r} is not allowed; write name=low:high, name=low:high:log or name=a,b")
     return space
 
 
 def _search(
     run: Train, space: Mapping[str, Any], trials: int, seeds: Sequence[int], folder: str, prune: bool
 ) -> Tuning:
-    optuna = _optuna()
+    optuna = optional_module("optuna", "tuning", extra="tune")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # Of lists, which the file of a study holds as well as numbers.
+    warnings.filterwarnings("ignore", message="Choices for a categorical distribution should be")
     if not space or trials < 1 or not seeds:
-        raise ConfigError(
-            f"search = {space!r}, trials = {trials!r} and seeds = {seeds!r} are not allowed: there is nothing to search"
-        )
+        raise ConfigError(f"search = {space!r}, trials = {trials!r}, seeds = {seeds!r}: there is nothing to search")
     suggestions = {name: _suggestion(name, spec) for name, spec in space.items()}
     os.makedirs(folder, exist_ok=True)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(os.path.join(folder, _JOURNAL)))
@@ -266,17 +265,4 @@ def _suggestion(name: str, spec: Any) -> Callable[[Any], Any]:
         if kinds <= {int, float} and low < high and (not log or (log == ["log"] and low > 0)):
             suggest = "suggest_int" if kinds == {int} else "suggest_float"
             return lambda trial: getattr(trial, suggest)(name, low, high, log=bool(log))
-    raise ConfigError(
-        f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}, with low < high, and 0 < low for 'log'"
-    )
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as e:
-        raise missing_package("tuning", "optuna", "tune") from e
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # Of lists, which the file of a study holds as well as numbers.
-    warnings.filterwarnings("ignore", message="Choices for a categorical distribution should be")
-    return optuna
+    raise ConfigError(f"{SPACE}[{name!r}] = {spec!r} is not allowed; it must be {_FORMS}")

@@ -64,10 +64,7 @@ class TickTime(BaseTime):
             TypeError: `delta` is not an integer.
             ValueError: `delta` is less than 1.
         """
-        try:
-            delta = operator.index(delta)
-        except TypeError:
-            raise TypeError(f"a tick clock moves by an integer, got {type(delta).__name__} {delta!r}") from None
+        delta = operator.index(delta)
         if delta < 1:
             raise ValueError(f"a tick clock moves forward by at least 1, got {delta}")
         self._tick += delta
@@ -291,9 +288,7 @@ class LoggedValue(Generic[_T]):
         """
         if self.type_ not in (float, int):
             if not isinstance(value, self.type_):
-                raise TypeError(
-                    f"{self._name} takes {self.type_.__name__} values, got {type(value).__name__} {value!r}"
-                )
+                raise TypeError(f"{self._name} takes {self.type_.__name__} values, got {type(value).__name__}")
             return value
         item = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
         try:

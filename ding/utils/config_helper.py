@@ -36,9 +36,7 @@ def _is_number(value: Any, minimum: float, maximum: float) -> bool:
 
 def number(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
     """Return a rule for real numbers in [minimum, maximum]: they may be infinite, but not NaN or a bool."""
-    return _rule(
-        f"a number in [{minimum}, {maximum}]", lambda value: _is_number(value, minimum, maximum), optional=optional
-    )
+    return _rule(f"a number in [{minimum}, {maximum}]", lambda value: _is_number(value, minimum, maximum), optional)
 
 
 def integer(minimum: float = -math.inf, maximum: float = math.inf, *, optional: bool = False) -> Rule:
@@ -299,7 +297,7 @@ def check_values(
     known = {**dict.fromkeys(EVERYWHERE, anything), **rules}
     unknown = list(_unknown_keys(cfg, where, "", known))
     for key in required:
-        if not _has(cfg, key):
+        if value_at(cfg, key, NO_DEFAULT) is NO_DEFAULT:
             raise ConfigError(f"{where}: the config key {key!r} is missing; it must be {rules[key](object())}")
     return unknown
 
@@ -319,11 +317,6 @@ def _unknown_keys(section: Mapping[str, Any], where: str, prefix: str, rules: Ma
             yield from _unknown_keys(value, where, f"{path}.", rules)
         else:
             raise ConfigError(f"{where}: {path} = {value!r} is not allowed; it must be a dict")
-
-
-def _has(cfg: Mapping[str, Any], key: str) -> bool:
-    head, _, rest = key.partition(".")
-    return head in cfg and (not rest or _has(cfg[head], rest))
 
 
 def value_at(tree: Any, path: str, default: Any = None) -> Any:

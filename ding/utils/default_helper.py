@@ -10,7 +10,7 @@ import threading
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from easydict import EasyDict
@@ -28,11 +28,6 @@ from ding.utils.config_helper import (
 )
 from ding.utils.import_helper import lazy_names
 from ding.utils.log_helper import one_time_warning as one_time_warning
-
-if TYPE_CHECKING:
-    from ding.utils.running_stats import RunningMeanStd as RunningMeanStd
-    from ding.utils.running_stats import get_shape0 as get_shape0
-    from ding.utils.running_stats import split_data_generator as split_data_generator
 
 # They need torch, which nothing else here does at import.
 __getattr__ = lazy_names(
@@ -437,10 +432,7 @@ class Scheduler(Configurable):
             return max(param - self._factor, self._low)
         if self._mode == "add":
             return min(param + self._factor, self._high)
-        if self._mode == "multi":
-            return self._bounded(param * self._factor, grows=self._factor >= 1)
-        return self._bounded(param / self._factor, grows=self._factor < 1)
-
-    def _bounded(self, value: float, grows: bool) -> float:
-        # `grows` is the direction for positive parameters.
+        is_multi = self._mode == "multi"
+        value = param * self._factor if is_multi else param / self._factor
+        grows = is_multi is (self._factor >= 1)  # if the parameter is positive
         return min(value, self._high) if grows else max(value, self._low)

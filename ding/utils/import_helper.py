@@ -53,6 +53,21 @@ def missing_package(what: str, packages: str, extra: str = "") -> MissingPackage
     )
 
 
+def optional_module(name: str, what: str, packages: str = "", extra: str = "") -> Any:
+    """Return the module `name`; see `missing_package` for the other arguments.
+
+    Args:
+        packages: by default `name`.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        raise missing_package(what, packages or name, extra) from e
+
+
 def _try_import(name: str) -> ModuleType | None:
     """Return the module of a client, or None, with one warning, if it is not installed."""
     try:

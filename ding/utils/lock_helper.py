@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import functools
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from enum import Enum, unique
 from typing import IO, Any
 
@@ -48,87 +44,78 @@ class LockContext:
         self._lock.release()
 
     def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._lock.release()
-
-
-class _LockHandle:
-    """A lock with `acquire` and `release`, also a context manager, around each context that `enter` makes."""
-
-    def __init__(self, enter: Callable[[], AbstractContextManager[None]]) -> None:
-        self._enter = enter
-        self._held: list[AbstractContextManager[None]] = []
-
-    def acquire(self) -> None:
-        """Wait until the lock is free, and acquire it."""
-        context = self._enter()
-        context.__enter__()
-        self._held.append(context)
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._held.pop().__exit__(None, None, None)
-
-    def __enter__(self) -> None:
         self.acquire()
 
     def __exit__(self, *exc_info: object) -> None:
         self.release()
 
 
-class RWLock:
+class _RWLock:
     """A lock for many readers or one writer, which readers that come later do not overtake; it is not reentrant."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._readers = 0
-        self._has_writer = False  # that writes, or waits for the readers
-
-    @contextlib.contextmanager
-    def read(self) -> Iterator[None]:
-        """Hold the lock, shared with other readers."""
-        with self._condition:
-            self._condition.wait_for(lambda: not self._has_writer)
-            self._readers += 1
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._readers -= 1
-                self._condition.notify_all()
-
-    @contextlib.contextmanager
-    def write(self) -> Iterator[None]:
-        """Hold the lock exclusively."""
-        with self._condition:
-            self._condition.wait_for(lambda: not self._has_writer)
-            self._has_writer = True
-            self._condition.wait_for(lambda: not self._readers)
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._has_writer = False
-                self._condition.notify_all()
+        self.condition = threading.Condition()
+        self.readers = 0
+        self.has_writer = False  # that writes, or waits for the readers
 
 
-_rw_locks: dict[str, RWLock] = {}
+class _Side(LockContext):
+    """The side of a lock that readers share, or that one writer holds."""
+
+    def __init__(self, lock: _RWLock, is_read: bool) -> None:
+        self._lock, self._is_read = lock, is_read
+
+    def acquire(self) -> None:
+        with self._lock.condition:
+            self._lock.condition.wait_for(lambda: not self._lock.has_writer)
+            if self._is_read:
+                self._lock.readers += 1
+            else:
+                self._lock.has_writer = True
+                self._lock.condition.wait_for(lambda: not self._lock.readers)
+
+    def release(self) -> None:
+        with self._lock.condition:
+            if self._is_read:
+                self._lock.readers -= 1
+            else:
+                self._lock.has_writer = False
+            self._lock.condition.notify_all()
 
 
-def get_rw_file_lock(name: str, op: str) -> _LockHandle:
+class _FileLock(LockContext):
+    """An exclusive lock on a file, between processes, and between the threads of one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._held: list[IO[bytes]] = []
+
+    def acquire(self) -> None:
+        os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+        # flock applies to open files, so a new one also locks other threads of this process. It waits in the kernel,
+        # where the package filelock asks again every 50 ms.
+        file = open(self._path, "ab")  # noqa: SIM115
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+        self._held.append(file)
+
+    def release(self) -> None:
+        self._held.pop().close()
+
+
+_rw_locks: dict[str, _RWLock] = {}
+
+
+def get_rw_file_lock(name: str, op: str) -> LockContext:
     """Return the read (`op='read'`) or write (`'write'`) side of the lock `name` of this process.
 
     Raises:
         AssertionError: `op` is neither.
     """
     _check_op(op)
-    lock = _rw_locks.setdefault(name, RWLock())
-    return _LockHandle(lock.read if op == "read" else lock.write)
+    return _Side(_rw_locks.setdefault(name, _RWLock()), op == "read")
 
 
-def get_file_lock(name: str, op: str) -> _LockHandle:
+def get_file_lock(name: str, op: str) -> LockContext:
     """Return an exclusive lock, for readers too, on the file `name` between processes.
 
     The file `<name>.lock` is locked and not deleted. On platforms without `flock`, this is
@@ -140,7 +127,7 @@ def get_file_lock(name: str, op: str) -> _LockHandle:
     _check_op(op)
     if fcntl is None:
         return get_rw_file_lock(name, op)
-    return _LockHandle(functools.partial(_flock, f"{name}.lock"))
+    return _FileLock(f"{name}.lock")
 
 
 def hold_file(path: str) -> IO[bytes] | None:
@@ -167,18 +154,6 @@ def hold_file(path: str) -> IO[bytes] | None:
             raise BlockingIOError(e.errno, f"another process holds {path}") from e
         return None
     return file
-
-
-@contextlib.contextmanager
-def _flock(path: str) -> Iterator[None]:
-    folder = os.path.dirname(path)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
-    # flock applies to open files, so a new one also locks other threads of this process. It waits in the kernel, where
-    # the package filelock asks again every 50 ms.
-    with open(path, "ab") as file:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
-        yield
 
 
 def _check_op(op: str) -> None:

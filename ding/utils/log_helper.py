@@ -105,8 +105,6 @@ class DistributedWriter(contextlib.AbstractContextManager["DistributedWriter"]):
         self._is_off = False
         self._lock = threading.RLock()
         self._warned: set[str] = set()
-        self._router: Any = None
-        self._is_writer = True
 
     @classmethod
     def get_instance(cls, *args: Any, **kwargs: Any) -> DistributedWriter:
@@ -117,19 +115,6 @@ class DistributedWriter(contextlib.AbstractContextManager["DistributedWriter"]):
         if cls.root is None:
             cls.root = writer
         return writer
-
-    def plugin(self, router: Any, is_writer: bool = False) -> DistributedWriter:
-        """Connect the writers of several processes: the one with `is_writer` writes the entries of the others.
-
-        Args:
-            router: carries events between processes, while it `is_active`, by `emit(event, *args, **kwargs)` and
-                `on(event, function)`.
-        """
-        self._router = router
-        self._is_writer = is_writer
-        if router.is_active and is_writer:
-            router.on("distributed_writer", self._add)
-        return self
 
     def initialize(self) -> None:
         """Open the event file now."""
@@ -191,9 +176,6 @@ class DistributedWriter(contextlib.AbstractContextManager["DistributedWriter"]):
             return getattr(self._open(), name)
 
     def _add(self, method: str, *args: Any, **kwargs: Any) -> None:
-        if self._router is not None and self._router.is_active and not self._is_writer:
-            self._router.emit("distributed_writer", method, *args, **kwargs)
-            return
         with self._lock, only_shows(f"{method} of TensorBoard", self._warned), self._off_if_it_fails():
             if not self._is_off:
                 getattr(self._open(), method)(*args, **kwargs)

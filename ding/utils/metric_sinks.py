@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import logging
 import math
@@ -21,11 +20,10 @@ from ding.utils.config_helper import (
     Rule,
     check_values,
     instance_of,
-    nearest,
 )
 from ding.utils.default_helper import flatten_dict
 from ding.utils.file_helper import atomic_write
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.log_helper import DistributedWriter, only_shows, shown, warn_once
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import Registry
@@ -348,9 +346,7 @@ def check_logger(section: Any) -> dict[str, Any]:
     settings = {**DEFAULTS, **section}
     for name in settings["sinks"]:
         if name not in known:
-            similar = nearest(str(name), known)
-            meant = "" if similar is None else f" did you mean {similar!r}?"
-            raise ConfigError(f"logger.sinks: unknown sink {name!r};{meant} known are {', '.join(known)}")
+            raise ConfigError(f"logger.sinks: unknown sink {name!r}; known are {', '.join(known)}")
     return settings
 
 
@@ -413,7 +409,7 @@ class WandbSink(MetricSink):
     """
 
     def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
-        self._wandb = _package("wandb")
+        self._wandb = optional_module("wandb", "logger.sinks = 'wandb'")
         self._info = run
         self._settings = {"project": "ding", "name": _name(run), "dir": run.folder, **settings}
         self._run: Any = None
@@ -467,7 +463,7 @@ class MlflowSink(MetricSink):
     """
 
     def __init__(self, run: RunInfo, settings: Mapping[str, Any]) -> None:
-        self._mlflow = _package("mlflow")
+        self._mlflow = optional_module("mlflow", "logger.sinks = 'mlflow'")
         self._info = run
         self._settings = {"experiment_name": "ding", "run_name": _name(run), **settings}
         self._client: Any = None
@@ -518,13 +514,6 @@ class MlflowSink(MetricSink):
 def _mlflow_name(tag: str) -> str:
     """Return the tag without the characters that MLflow refuses."""
     return re.sub(r"[^\w\-. /]", "_", tag)
-
-
-def _package(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as e:
-        raise missing_package(f"logger.sinks = {name!r}", name) from e
 
 
 def _text(value: Any) -> str:

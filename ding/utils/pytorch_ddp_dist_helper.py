@@ -49,10 +49,7 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as e:
-        if "imed out" in str(e):
-            hint = "a rank hangs, or takes longer than the timeout of dist_init ($DING_DIST_TIMEOUT, in seconds)"
-        else:
-            hint = "another rank has ended or left the group; the first error in the outputs of the ranks says why"
+        hint = "another rank has ended, or takes longer than the timeout of dist_init ($DING_DIST_TIMEOUT)"
         raise BrokenCollective(f"{name} broke: {e} ({hint})") from e
 
 
@@ -119,9 +116,7 @@ def get_world_size() -> int:
 
 def allreduce(x: torch.Tensor) -> None:
     """Replace `x` by its mean over all processes."""
-    if get_world_size() > 1:
-        sum_over_ranks(x)
-        x.div_(get_world_size())
+    allreduce_data(x, "avg")
 
 
 def allreduce_async(name: str, x: torch.Tensor) -> None:
@@ -156,14 +151,10 @@ def allreduce_data(x: Any, op: str) -> Any:
     """
     if op not in ("sum", "avg"):
         raise AssertionError(f"op = {op!r} is not allowed; it must be 'sum' or 'avg'")
-    if isinstance(x, torch.Tensor):
-        if get_world_size() > 1:
-            sum_over_ranks(x)
-            if op == "avg":
-                x.div_(get_world_size())
-        return x
-    total = _reduce_number(x, sum_over_ranks)
-    return total / get_world_size() if op == "avg" and get_world_size() > 1 else total
+    total, size = _reduced(x, sum_over_ranks), get_world_size()
+    if op == "sum" or size == 1:
+        return total
+    return total.div_(size) if isinstance(total, torch.Tensor) else total / size
 
 
 def reduce_data(x: Any, dst: int = 0) -> Any:
@@ -177,15 +168,15 @@ def reduce_data(x: Any, dst: int = 0) -> Any:
         with _explained("reduce"):
             on_comm_device(partial(dist.reduce, dst=dst), value)
 
+    return _reduced(x, reduce)
+
+
+def _reduced(x: Any, operation: Callable[[torch.Tensor], Any]) -> Any:
+    """Apply `operation` to a tensor in place, or to a number, and return it; numbers become those of Python."""
     if isinstance(x, torch.Tensor):
         if get_world_size() > 1:
-            reduce(x)
+            operation(x)
         return x
-    return _reduce_number(x, reduce)
-
-
-def _reduce_number(x: Any, operation: Callable[[torch.Tensor], Any]) -> Any:
-    """Apply `operation` to a Python or numpy number, and return a Python number of the same kind."""
     if not isinstance(x, numbers.Real):
         raise TypeError(f"{x!r} of type {type(x).__name__} cannot be reduced; it must be a number or a tensor")
     number = int(x) if isinstance(x, numbers.Integral) else float(x)
@@ -306,10 +297,7 @@ def _rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
         # In a SLURM job, the processes of torchrun inherit the variables of the single task that runs torchrun.
         ranks, sizes = ranks[1:], sizes[1:]
     elif rank is None and "SLURM_LOCALID" in os.environ and os.environ.get("SLURM_NNODES", "1") != "1":
-        raise RuntimeError(
-            f"the SLURM job has {os.environ['SLURM_NNODES']} nodes, and SLURM_LOCALID numbers the processes of each; "
-            "start the ranks with torchrun on every node, or pass rank and world_size to dist_init"
-        )
+        raise RuntimeError("the SLURM job has several nodes: use torchrun, or pass rank and world_size to dist_init")
     rank = _from_environment("rank", rank, ranks)
     world_size = _from_environment("world_size", world_size, sizes)
     if not 0 <= rank < world_size:
@@ -323,23 +311,12 @@ def _from_environment(what: str, value: int | None, variables: Sequence[str]) ->
     for variable in variables:
         if variable in os.environ:
             return int(os.environ[variable])
-    raise RuntimeError(
-        f"dist_init: {what} is unknown; pass it, start the script with torchrun, or set {' or '.join(variables)} in "
-        "the environment"
-    )
+    raise RuntimeError(f"dist_init: {what} is unknown; use torchrun, pass it, or set {' or '.join(variables)}")
 
 
 def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:
-    master = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    try:
-        store = _open_store(rank, world_size, timeout)
-        dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timeout, store=store)
-    except RuntimeError as e:
-        raise RuntimeError(
-            f"rank {rank} could not join the other ranks of {world_size} at {master} within "
-            f"{timeout.total_seconds():g} s: {e}; start every rank, all with the same MASTER_ADDR, MASTER_PORT and "
-            "WORLD_SIZE"
-        ) from e
+    store = _open_store(rank, world_size, timeout)
+    dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timeout, store=store)
     atexit.unregister(_leave_at_exit)  # once, however often this process joins a group
     atexit.register(_leave_at_exit)
 

@@ -24,7 +24,7 @@ from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.lock_helper import hold_file
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import is_tensor, pack, unpack
-from ding.utils.references import REFERENCE, SCALARS, items_of, saved_form
+from ding.utils.references import REFERENCE, SCALARS, saved_form
 
 # Another version for each change of the states of the parts of a run.
 _FORMAT = b"ding-run-state 8"
@@ -151,10 +151,7 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.comment != _FORMAT:
-                raise StateError(
-                    f"{path} is of the version {archive.comment!r}, but this package reads {_FORMAT!r}; go on with the "
-                    "package that wrote it, or start anew in another folder"
-                )
+                raise StateError(f"{path} is of the version {archive.comment!r}, but this package reads {_FORMAT!r}")
             yield archive
     except StateError:
         raise
@@ -244,34 +241,18 @@ def hold_run(exp_name: str) -> IO[bytes] | None:
         raise StateError(f"another process uses {exp_name} ({e}); end it first, or choose another exp_name") from e
 
 
-def describe_state(
-    kind: str,
-    exp_name: str,
-    config: Mapping[str, str],
-    reason: str,
-    train_iter: int,
-    env_step: int,
-    last_return: float | None,
-    inexact: Sequence[str],
-) -> dict[str, Any]:
+def describe_state(inexact: Sequence[str], **about: Any) -> dict[str, Any]:
     """Return the description of a state that is saved now, for `StateFolder.write`.
 
     Args:
-        kind: 'serial' or 'parallel'.
-        config: see `flat_config`.
-        reason: the reason why it is saved.
         inexact: the reason why the run does not resume exactly from it; empty if it does.
+        about: `kind` ('serial' or 'parallel'), `exp_name`, `config` (see `flat_config`), `reason` (why it is saved),
+            `train_iter`, `env_step` and `last_return` (None if there was no evaluation).
     """
     import torch
 
     return {
-        "kind": kind,
-        "exp_name": exp_name,
-        "config": dict(config),
-        "reason": reason,
-        "train_iter": train_iter,
-        "env_step": env_step,
-        "last_return": last_return,
+        **about,
         "time": time.time(),
         "is_exact": not inexact,
         "inexact": list(inexact),
@@ -296,9 +277,7 @@ def read_run_state(path: str, kind: str, config: Mapping[str, str]) -> dict[str,
     state, about = found
     saved_kind = about.get("kind", "serial")
     if saved_kind != kind:
-        raise StateError(
-            f"the state in {path} is that of a {saved_kind} run, which no {kind} run resumes; choose another exp_name"
-        )
+        raise StateError(f"the state in {path} is that of a {saved_kind} run, which no {kind} run resumes")
     check_same_config(about["config"], config, path)
     return state
 
@@ -336,7 +315,7 @@ def _as_text(value: Any) -> str:
     if isinstance(value, Mapping):
         if value.keys() == {REFERENCE}:
             return repr(value[REFERENCE])
-        return f"{{{', '.join(f'{key!r}: {_as_text(item)}' for key, item in items_of(value))}}}"
+        return f"{{{', '.join(f'{key!r}: {_as_text(item)}' for key, item in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_as_text, value))}]"
     if isinstance(value, (set, frozenset)):  # their order differs from one process to the next
@@ -360,8 +339,4 @@ def check_same_config(saved: Mapping[str, str], own: Mapping[str, str], path: st
         pairs = ((key, saved.get(key, "missing"), own.get(key, "missing")) for key in keys[:10])
         differences = "; ".join(f"{key}: {then} then, {now} now" for key, then, now in pairs)
         more = f"; and {len(keys) - 10} more" if len(keys) > 10 else ""
-        raise ConfigError(
-            f"the state in {path} has another config: {differences}{more}; make them equal, or choose another exp_name "
-            "to start afresh. Budgets (stop_value, train_iterations, train_epoch, max_env_step, max_train_iter) may "
-            "differ"
-        )
+        raise ConfigError(f"the state in {path} has another config: {differences}{more}; choose another exp_name")

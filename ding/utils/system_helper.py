@@ -177,15 +177,11 @@ def get_operator_server_kwargs(cfg: Mapping[str, Any]) -> dict[str, Any]:
     if not address:
         raise ConfigError(f"the operator has no address; set system_addr or the variable {_URL} to host:port")
     parts = urlsplit(address if "://" in address else f"http://{address}")
-    try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:  # it is not a number, or out of range
-        port = None
-    if not parts.hostname or port is None:
+    if not parts.hostname:
         raise ConfigError(f"system_addr = {address!r} is not allowed; it must be host:port, or a URL")
     return {
         "host": parts.hostname,
-        "port": port,
+        "port": parts.port or (443 if parts.scheme == "https" else 80),
         "api_version": cfg.get("api_version") or os.environ.get("KUBERNETES_SERVER_API_VERSION", _API_VERSION),
         "namespace": os.environ.get("KUBERNETES_POD_NAMESPACE", _NAMESPACE),
         "name": os.environ.get("KUBERNETES_POD_NAME", _NAME),

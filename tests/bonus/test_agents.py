@@ -41,10 +41,6 @@ def weights(path):
     return read_file(path)["model"]
 
 
-def are_equal(left, right):
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
 @pytest.mark.parametrize(("kind", "env_id"), TASKS)
 def test_an_agent_trains_and_evaluates_what_it_has_trained(kind, env_id):
     agent = agent_of(kind, env_id, seed=3)
@@ -139,14 +135,6 @@ def test_a_context_steps_the_envs_in_processes_unless_debugging():
     assert RunFolder("debugged").compiled.env.manager.type == "base"
 
 
-def test_arguments_of_a_training_are_settings_of_the_run():
-    agent_of().train(40, 1, 2, n_iter_save_ckpt=7, n_iter_log_show=3)
-    compiled = RunFolder("run").compiled
-    hook = compiled.policy.learn.learner.hook
-    assert (hook.save_ckpt_after_iter, hook.log_show_after_iter) == (7, 3)
-    assert (compiled.env.collector_env_num, compiled.env.evaluator_env_num) == (1, 2)
-
-
 def test_an_env_of_the_user_is_cloned():
     env = DingEnvWrapper(gymnasium.make("CartPole-v1", max_episode_steps=5))
     agent = agent_of(env=env)
@@ -179,14 +167,6 @@ def test_shapes_and_kinds_of_actions_are_those_of_the_env():
     assert PPOF("Pendulum-v1", cfg={}).cfg.policy.action_space == "continuous"
 
 
-def test_the_shape_of_images_is_a_list():
-    space = gymnasium.spaces.Box(0, 1, (3, 8, 8))
-    images = gymnasium.wrappers.TransformObservation(gymnasium.make("CartPole-v1"), lambda obs: space.low, space)
-    env = DingEnvWrapper(images)
-    assert DQNAgent(env=env, cfg={}).cfg.policy.model == {"obs_shape": [3, 8, 8], "action_shape": 2}
-    env.close()
-
-
 def test_a_flat_config_of_ppof_is_sorted_into_sections():
     cfg = EasyDict(
         env_id="Pendulum-v1", n_sample=64, value_norm="popart", act_scale=True, grad_norm=0.3, exp_name="flat"
@@ -202,11 +182,6 @@ def test_a_flat_config_of_ppof_is_sorted_into_sections():
         64,
     )
     assert (learn.value_norm, learn.grad_clip_value) == (True, 0.3)
-
-
-def test_an_unknown_key_of_a_flat_config_is_an_error():
-    with pytest.raises(ConfigError, match=r"PPOF: cfg has the unknown key 'nsample'"):
-        PPOF("Pendulum-v1", cfg={"nsample": 64})
 
 
 @pytest.mark.parametrize("kind", [DQNAgent, PPOF, TD3Agent])
@@ -233,13 +208,13 @@ def test_the_config_of_lunar_lander_is_found_by_its_earlier_id():
 
 
 def test_an_env_without_a_config_is_an_error_that_lists_those_with_one():
-    with pytest.raises(ConfigError, match="Acrobot-v1.*CartPole-v1, Lunar"):
+    with pytest.raises(ConfigError, match="Acrobot-v1.*CartPole-v1"):
         DQNAgent("Acrobot-v1")
 
 
 @pytest.mark.parametrize("act", [DQNAgent.deploy, DQNAgent.batch_evaluate, DQNAgent.collect_data])
 def test_acting_without_weights_is_an_error(act):
-    with pytest.raises(RuntimeError, match=r"DQNAgent has no weights yet: call train\(\)"):
+    with pytest.raises(RuntimeError, match="no weights"):
         act(agent_of())
     assert os.listdir() == []
 
@@ -249,12 +224,3 @@ def test_a_model_of_the_user_acts_untrained():
     model.forward = lambda obs: {"logit": torch.tensor([[1.0, 0.0]]).repeat(len(obs), 1)}
     agent = agent_of(model=model)
     assert agent.deploy(seed=0).eval_value == 10
-
-
-def test_what_is_not_supported_is_an_error():
-    with pytest.raises(ValueError, match="wandb_sweep = True is not supported"):
-        agent_of().train(wandb_sweep=True)
-    with pytest.raises(ValueError, match="reward_model = 'gail' is not supported"):
-        agent_of(PPOF).train(reward_model="gail")
-    with pytest.raises(ValueError, match="concatenate_all_replay = True is not supported"):
-        agent_of().deploy(concatenate_all_replay=True)

@@ -70,28 +70,9 @@ def refusal(path, value=1, **kwargs):
     "refuses bad values when the config is compiled, and says what is allowed",
 )
 @pytest.mark.parametrize("path", ["policy.learn.batch_size", "policy.batch_size"])
-@pytest.mark.parametrize(("value", "end"), [(64.0, "; write 64"), ("64", ""), (True, ""), (0, ""), (0.5, "")])
-def test_a_batch_size_is_an_int(path, value, end):
-    assert refusal(path, value) == f"{path} = {value!r} is not allowed; it must be an int of 1 or more{end}"
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "policy.n_sample",
-        "policy.collect.n_sample",
-        "policy.n_episode",
-        "policy.collect.n_episode",
-        "policy.learn.update_per_collect",
-        "policy.random_collect_size",
-        "env.collector_env_num",
-        "env.evaluator_env_num",
-        "env.n_evaluator_episode",
-    ],
-)
-def test_counts_are_ints_or_not_set(path):
-    assert refusal(path, 8.0).startswith(f"{path} = 8.0 is not allowed; it must be an int of")
-    compiled(with_value(main_cfg(), path, None))
+@pytest.mark.parametrize("value", [64.0, "64", True, 0, 0.5])
+def test_a_batch_size_is_an_int(path, value):
+    assert refusal(path, value) == f"{path} = {value!r} is not allowed; it must be an int of 1 or more"
 
 
 def test_sizes_that_are_read_as_numbers_may_be_integral_floats():
@@ -101,17 +82,10 @@ def test_sizes_that_are_read_as_numbers_may_be_integral_floats():
 
 def test_a_buffer_smaller_than_a_batch_is_refused():
     path = "policy.other.replay_buffer.replay_buffer_size"
-    text = f"{path} = 63 is not allowed; it must be at least policy.learn.batch_size = 64"
-    assert refusal(path, 63).startswith(text)
+    assert "at least policy.learn.batch_size = 64" in refusal(path, 63)
     compiled(with_value(main_cfg(), path, 64))
     whole = with_value(with_value(main_cfg(), path, 63), "policy.batch_size", 63)
     compiled(whole)  # this batch size counts
-
-
-def test_a_policy_that_is_on_policy_has_no_buffer_to_fill():
-    main = EasyDict(env=main_cfg().env, policy={"learn": {"batch_size": 64}})
-    with_value(main, "policy.other.replay_buffer.replay_buffer_size", 63)
-    compiled(main, create_cfg("ppo_command"))
 
 
 @pytest.mark.parametrize("seed", [None, "0", 0.0, -1, True, 2**32])

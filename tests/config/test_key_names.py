@@ -8,18 +8,15 @@ from easydict import EasyDict
 from torch import nn
 
 from ding.config import compile_config, compile_config_parallel
-from ding.config.topics import MEANINGS, KnownKeys
+from ding.config.topics import KnownKeys
 from ding.config.utils import (
     parallel_test_create_config,
     parallel_test_main_config,
     parallel_test_system_config,
 )
 from ding.envs import BaseEnv
-from ding.envs.env.gymnasium_env import GymnasiumEnv
-from ding.policy import DQNPolicy, PPOPolicy
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import MODEL_REGISTRY, POLICY_REGISTRY
-from ding.worker import BaseLearner, InteractionSerialEvaluator
 from tests.config.fakes import FakePolicy
 from tests.config.test_checks import compiled, create_cfg, main_cfg, with_value
 
@@ -89,17 +86,6 @@ def test_an_unknown_key_warns_of_what_is_meant_and_is_an_error_if_strict(caplog,
     assert strict_error(main) == [f"ding does not read the config key {path} = 17; {hint}"]
 
 
-def test_a_strict_error_names_all_keys_and_says_how_to_declare_ones_own():
-    main = main_cfg()
-    for path in ("policy.gamma", "policy.learn.lr", "env.fps", "mine"):
-        with_value(main, path, 1)
-    with pytest.raises(
-        ConfigError, match=r"env.fps = 1\n.*policy.learn.lr.*\n.*policy.gamma.*\n.*mine.*\n.*config_keys"
-    ):
-        compiled(main, strict_config=True)
-    assert os.listdir() == []
-
-
 def test_a_name_of_another_library_is_resolved_by_what_the_policy_reads():
     def meant(policy, name):
         known = KnownKeys()
@@ -119,18 +105,6 @@ def test_a_name_of_another_library_is_resolved_by_what_the_policy_reads():
     assert meant("ppo", "clip_range") == ["policy.learn.clip_ratio"]
     assert meant("ppo", "n_epochs") == ["policy.learn.epoch_per_collect"]
     assert meant("dqn", "clip_range") == []
-
-
-def test_each_name_of_another_library_stands_for_a_key_of_some_policy():
-    known = KnownKeys()
-    for policy in list(POLICY_REGISTRY.values()):
-        known.add_class("policy", policy)
-    known.add_class("policy.learn.learner", BaseLearner)
-    known.add_class("policy.eval.evaluator", InteractionSerialEvaluator)
-    known.add_class("env", GymnasiumEnv)
-    assert [
-        name for name, meaning in MEANINGS.items() if meaning.keys and not any(key in known for key in meaning.keys)
-    ] == []
 
 
 def test_a_value_that_is_in_effect_anyway_is_not_warned_of(caplog):
@@ -157,32 +131,6 @@ def test_a_key_that_may_be_the_users_own_warns_once(caplog):
 # What is right, or may be.
 
 
-def test_the_keys_that_entries_workers_and_data_sets_read_pass(caplog):
-    compiled(strict_config=True)
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("policy", ["dqn_command", "ppo_command"])
-def test_a_compiled_config_passes_as_a_users(caplog, policy):
-    main = main_cfg()
-    if policy == "ppo_command":
-        del main.policy.model.dueling
-        main.policy.pop("nstep")
-        main.policy.other.pop("eps")
-        main.policy.learn.pop("update_per_collect")
-    create = create_cfg(policy)
-    first = compiled(main, create)
-    assert compiled(first, create, strict_config=True) == first and caplog.messages == []
-
-
-@pytest.mark.parametrize("cls", [DQNPolicy, PPOPolicy])
-def test_all_defaults_of_a_policy_pass_as_a_users(caplog, cls):
-    env = main_cfg().env
-    policy = cls.default_config()
-    compiled(EasyDict(env=env, policy=policy), create_cfg(f"{policy.type}_command"), strict_config=True)
-    assert caplog.messages == []
-
-
 # Classes from outside.
 
 
@@ -196,22 +144,6 @@ class ListingEnv(OutsideEnv):
 
 class ConfiguredEnv(OutsideEnv):
     config = {"stop_values": 1, "step_timeout": 1}
-
-
-def test_an_env_from_outside_that_does_not_list_its_keys_may_read_any(caplog):
-    main = with_value(with_value(main_cfg(), "env.fps", 3), "env.n_sample", 3)
-    compiled(main, env=OutsideEnv)
-    compiled(main, env=OutsideEnv, strict_config=True)
-    compiled(main, env=lambda cfg: None, strict_config=True)
-    assert caplog.messages == []
-
-
-def test_keys_of_classes_from_outside_that_are_similar_to_known_ones_are_named(caplog):
-    main = with_value(with_value(main_cfg(), "env.step_timeout", 3), "env.stop_values", 3)
-    for _ in range(2):
-        compiled(main, env=OutsideEnv)
-    assert len(caplog.messages) == 2 and "env.manager.step_timeout" in caplog.text and "stop_value?" in caplog.text
-    assert len(strict_error(main, env=OutsideEnv)) == 2
 
 
 @pytest.mark.parametrize("env", [ListingEnv, ConfiguredEnv])
@@ -262,12 +194,6 @@ def test_the_arguments_of_a_model_are_left_to_its_constructor(caplog, own_model)
 # Where keys come from.
 
 
-def test_without_auto_names_are_checked_too():
-    main = EasyDict(policy={"learn": {"batch_sizes": 2}})
-    with pytest.raises(ConfigError, match=r"policy.learn.batch_sizes = 2; did you mean policy.learn.batch_size\?"):
-        compile_config(main, policy=FakePolicy, save_cfg=False, strict_config=True)
-
-
 def test_the_create_config_is_checked_under_its_own_name(caplog):
     create = create_cfg(env={"type": "gymnasium", "import_name": ["ding.envs"], "mine": 1})
     create.policy.lr = 3
@@ -312,20 +238,3 @@ def test_values_of_a_parallel_config_are_checked_too():
     with pytest.raises(ConfigError, match="seed = None"):
         compile_config_parallel(parallel_test_main_config, *given, seed=None)
     assert os.listdir() == []
-
-
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("total_timesteps", "env_steps"),
-        ("policy_kwargs", "net_arch"),
-        ("activation_fn", "activation="),
-        ("callback", "on_evaluation"),
-        ("frame_stack", "FrameStackObservation"),
-    ],
-)
-def test_a_name_of_another_library_that_is_no_key_tells_what_to_write(name, word):
-    known = KnownKeys()
-    with pytest.raises(ConfigError, match=word):
-        known.paths_meant_by(name)
-    assert word in known.find_unknown({name: 1})[0].hint

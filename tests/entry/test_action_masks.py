@@ -65,7 +65,7 @@ def test_no_illegal_action_is_taken_at_random_by_the_policy_or_by_an_export(poli
     for _ in range(5):
         obs, *_ = env.step(training.predict(obs))
     if form == "tuple":
-        with pytest.raises(ConfigError, match="one array"):
+        with pytest.raises(ConfigError, match="flatten"):
             training.export()
         return
     network = torch.jit.load(training.export())

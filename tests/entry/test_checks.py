@@ -7,7 +7,6 @@ from gymnasium import spaces
 
 from ding.entry.checks import (
     check_model_fits_env,
-    check_pipeline,
     check_policy_fits_env,
 )
 from ding.utils.config_helper import ConfigError
@@ -66,7 +65,7 @@ def test_a_dict_of_observations_needs_a_dict_of_shapes_unless_the_model_is_of_on
     with pytest.raises(ValueError, match=r"obs_shape = 7 .* {'a': 4, 'b': 4}"):
         check_model_fits_env({"obs_shape": 7}, manager)
     check_model_fits_env({"obs_shape": 7}, manager, is_foreign=True)
-    with pytest.raises(ValueError, match=r"obs_shape = 5 .* set it to 4, or"):
+    with pytest.raises(ValueError, match="obs_shape = 5 .* must be 4"):
         check_model_fits_env({"obs_shape": 5}, env(spaces.Dict(observation=BOX, action_mask=BOX)))
 
 
@@ -87,14 +86,6 @@ def test_the_kind_of_actions_of_policy_and_env_must_agree(discrete, space, fits)
     if fits:
         check_policy_fits_env(policy, env(action_space=space))
     else:
-        with pytest.raises(ConfigError, match="actions, but the env's action_space is") as error:
+        with pytest.raises(ConfigError, match="chooses") as error:
             check_policy_fits_env(policy, env(action_space=space))
         assert ("act_bins" in str(error.value)) == discrete
-
-
-def test_a_replay_buffer_of_none_is_refused_where_there_is_one():
-    cfg = EasyDict(policy={"type": "dqn", "learn": {"update_per_collect": 1}, "other": {"replay_buffer": None}})
-    with pytest.raises(ConfigError, match="policy.other.replay_buffer = None is not allowed"):
-        check_pipeline(cfg, has_buffer=True)
-    cfg.policy.on_policy = True
-    check_pipeline(cfg, has_buffer=False)

@@ -2,22 +2,17 @@
 
 import copy
 import json
-import math
 import os
-import re
 import shutil
-import sys
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from easydict import EasyDict
 
 from ding import train
 from ding.config import read_config
-from ding.config.read import change
-from ding.entry import curves, evaluate_run, load_policy, serial_pipeline
+from ding.entry import evaluate_run, load_policy, serial_pipeline
 from ding.entry.checks import cuda_of
 from ding.entry.curves import bootstrap_interval, interquartile_mean, read_curves
 from ding.entry.describe import origins
@@ -91,22 +86,12 @@ def test_a_run_is_resumed_by_its_folder_up_to_its_own_limits(tmp_path):
         (["run"], "--resume run"),
         (["--resume", "run", "--set", "gamma=0.9"], "--set"),
         (["--resume", "run"], "total_config.py"),
-        (["--resume", "missing"], "folder of a run 'missing'"),
+        (["--resume", "missing"], "run 'missing'"),
     ],
 )
 def test_what_a_folder_cannot_be_resumed_with_is_said(arguments, word):
     os.mkdir("run")
     assert word in ding("train", *arguments, status=1 if word == "total_config.py" else 2)
-
-
-def test_a_run_with_an_env_of_its_script_is_not_resumed_by_its_folder():
-    train("dqn", "CartPole-v1", iterations=1, recipe=False, folder="run", on_evaluation=lambda *_: None, n_sample=8)
-    assert "on_evaluation" in ding("train", "--resume", "run", status=1)
-
-
-def test_a_folder_without_a_state_is_not_resumed(tmp_path):
-    write_run(tmp_path / "run", [])
-    assert "no state" in ding("train", "--resume", "run", status=1)
 
 
 @pytest.mark.parametrize(
@@ -169,15 +154,6 @@ def test_the_pipeline_follows_from_the_config(example, pipeline):
 @pytest.mark.parametrize("setting", ["policy", "policy..x=1", "exp_name.x=1", "__class__.x=1"])
 def test_a_setting_that_is_none_is_refused(setting):
     assert f"--set {setting!r} is not allowed" in ding("train", CONFIG, "--set", setting, status=1)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("true", True), ("false", False), ("null", None), ("'null'", "null"), ("inf", math.inf)]
-)
-def test_a_setting_may_be_written_as_in_yaml(text, value):
-    cfg = EasyDict(policy={})
-    change(cfg, f"policy.cuda={text}")
-    assert cfg.policy.cuda == value and type(cfg.policy.cuda) is type(value)
 
 
 def test_training_in_an_unknown_env_ends_with_one_line():
@@ -246,12 +222,6 @@ def test_an_evaluation_plays_the_episodes_that_the_training_played(exp):
     assert evaluate_run(exp, checkpoint=last["train_iter"] and str(last["train_iter"])).returns == last["returns"]
 
 
-def test_an_evaluation_writes_nothing_to_the_folder_of_the_training(exp):
-    before = sorted(exp.rglob("*"))
-    assert len(evaluate_run(exp, 2).returns) == len(Training.load(exp).evaluate(2).returns) == 2
-    assert sorted(exp.rglob("*")) == before
-
-
 def test_eval_prints_a_table_of_the_episodes(exp):
     lines = ding("eval", exp, "-n", 3).splitlines()
     returns = evaluate_run(exp, n_episode=3).returns
@@ -283,16 +253,6 @@ def test_checkpoints_are_found_by_name_iteration_and_path(exp):
         folder.checkpoint("iteration_7")
 
 
-def test_without_the_best_checkpoint_the_newest_is_taken(tmp_path):
-    write_run(tmp_path / "run", [])
-    (tmp_path / "run" / "ckpt").mkdir()
-    for second, iteration in enumerate([300, 100, 200]):
-        file = tmp_path / "run" / "ckpt" / f"iteration_{iteration}.pth.tar"
-        file.touch()
-        os.utime(file, (second, second))
-    assert RunFolder(tmp_path / "run").checkpoint() == str(file)
-
-
 def test_a_folder_without_a_training_is_named(tmp_path):
     assert ding("eval", tmp_path, status=1).startswith(f"Error: the folder {str(tmp_path)!r} contains no training")
 
@@ -305,13 +265,6 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_a_damaged_one_named(tmp_pa
     file.write_text("broken\n" + file.read_text())
     with pytest.raises(ConfigError, match="line 1, is damaged"):
         RunFolder(tmp_path / "run").evaluations()
-
-
-def test_a_damaged_result_is_named(tmp_path):
-    write_run(tmp_path / "run", [])
-    (tmp_path / "run" / "result.json").write_text('{"stop": tr')
-    with pytest.raises(ConfigError, match=r"result\.json is damaged"):
-        RunFolder(tmp_path / "run").result()
 
 
 # Curves.
@@ -342,12 +295,6 @@ def test_runs_that_differ_in_seeds_only_are_one_curve_and_keep_their_last_return
     assert read_curves([tmp_path / "b"], "train_iter")[0].x.tolist() == [0.0]
 
 
-def test_a_curve_has_at_most_200_points():
-    curve = curves.summarize("run", [(np.arange(201), np.arange(201))])
-    assert len(curve.x) == 200 and curve.x[[0, -1]].tolist() == [0.0, 200.0]
-    assert np.allclose(curve.iqm, curve.x)
-
-
 def write_metrics(path, *losses):
     write_run(path, [[1.0]], seed=int(path.name[-1]))
     records = [{"worker": "learner", "train_iter": i, "env_step": 10 * i, "loss": x} for i, x in enumerate(losses)]
@@ -361,13 +308,6 @@ def test_a_metric_is_read_from_the_records_of_its_worker_without_nulls(tmp_path)
     (curve,) = read_curves([tmp_path], metric="learner/loss")
     assert (curve.x.tolist(), curve.iqm.tolist()) == ([0.0, 10.0, 20.0], [2.0, 3.0, 4.0])
     assert read_curves([tmp_path], "train_iter", "learner/loss")[0].x.tolist() == [0.0, 1.0, 2.0]
-
-
-@pytest.mark.parametrize("metric", ["learner/los", "loss", "learner/train_iter"])
-def test_a_metric_that_no_run_has_is_refused_with_those_that_there_are(tmp_path, metric):
-    write_metrics(tmp_path / "seed0", 1.0)
-    message = f"no run has the metric '{metric}'; recorded are collector/loss, learner/loss"
-    assert message in ding("plot", tmp_path, "--metric", metric, status=1)
 
 
 def test_plot_draws_a_metric(tmp_path):
@@ -384,30 +324,6 @@ def test_plot_writes_the_kind_of_file_that_is_asked_for(tmp_path, suffix, start)
     output = ding("plot", tmp_path / "run", "-o", f"out.{suffix}")
     assert (tmp_path / f"out.{suffix}").read_bytes().startswith(start)
     assert "2.0" in output and f"out.{suffix} is written." in output
-
-
-def test_a_plot_of_another_kind_is_refused(tmp_path):
-    write_run(tmp_path / "run", [[1.0]])
-    assert "must be .png, .svg or .pdf" in ding("plot", tmp_path / "run", "-o", "out.bmp", status=1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [
-        *((words, "directory") for words in (["plot", ".", "-o"], ["-c"], ["--load-path"])),
-        *((words, "file") for words in (["plot"], ["eval"], ["--replay-path"])),
-    ],
-)
-def test_a_folder_in_place_of_a_file_is_refused_and_a_file_in_place_of_a_folder(arguments, kind, tmp_path):
-    path = __file__ if kind == "file" else tmp_path
-    assert f"'{path}' is a {kind}" in ding(*arguments, path, status=2)
-
-
-def test_without_matplotlib_its_installation_is_told(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    write_run(tmp_path / "run", [[1.0]])
-    with pytest.raises(ImportError, match="pip install matplotlib"):
-        curves.draw(read_curves([tmp_path / "run"]), tmp_path / "out.png")
 
 
 # Configs.
@@ -430,11 +346,6 @@ def test_show_prints_a_part_or_what_was_changed():
     changed = ding("show", CONFIG, "--changed")
     assert "policy.learn.batch_size" in changed and "policy.priority" not in changed
     assert "nothing under 'polisy'" in ding("show", CONFIG, "polisy", status=2)
-
-
-def test_show_takes_the_config_of_a_parallel_training():
-    path = CONFIG.replace("cartpole_dqn", "cartpole_dqn_parallel")
-    assert "main_config" in ding("show", path, "policy.learn.batch_size")
 
 
 # Envs.
@@ -484,20 +395,6 @@ class Linear(torch.nn.Linear):
         return {"logit": super().forward(obs)}
 
 
-def test_a_run_with_a_network_of_ones_own_is_used_with_one_of_its_kind():
-    main, create = (copy.deepcopy(part) for part in (cartpole_dqn.main_config, cartpole_dqn.create_config))
-    main.exp_name = "own"
-    trained = Linear(4, 2)
-    serial_pipeline((main, create), seed=0, model=trained, max_train_iter=2)
-    with load_policy("own", "iteration_2", model=Linear(4, 2)) as policy:
-        assert policy.predict(np.ones(4, np.float32)) == trained(torch.ones(1, 4))["logit"].argmax()
-    record = evaluate_run("own", n_episode=2, checkpoint="iteration_2", model=Linear(4, 2))
-    assert len(record.returns) == 2
-    for model in (None, Linear(4, 3)):
-        with pytest.raises(RuntimeError, match="`model`"):
-            load_policy("own", model=model)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -525,23 +422,7 @@ def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
     assert any(problem in line for line in failed)
 
 
-@pytest.mark.parametrize("name", ["NoSuchEnv-v3", "no.module:Env", f"{__name__}:NoSuchEnv"])
-def test_an_unknown_env_is_named(name):
-    assert f"there is no env {name!r}" in ding("check-env", name, status=1)
-
-
 # Videos and lists.
-
-
-def test_a_video_of_another_kind_is_refused(exp):
-    assert "must be .mp4 or .gif" in ding("record", exp, "-o", "video.avi", status=1)
-
-
-def test_without_the_packages_both_are_named_at_once(exp, monkeypatch):
-    monkeypatch.setitem(sys.modules, "moviepy", None)
-    monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(ImportError, match="pip install moviepy pygame"):
-        Training.load(exp).record()
 
 
 def played(exp, episodes):
@@ -575,32 +456,6 @@ def test_list_names_all_registries(monkeypatch):
     ding("list")
     ding("list", "buffer", "env")
     assert shown == [(), ("buffer",), ("env",)]
-
-
-def test_list_policy_tells_what_each_is_its_actions_and_what_trains_it():
-    rows = [tuple(re.split(r"  +", line)) for line in ding("list", "policy").splitlines()]
-    assert rows[0] == ("Available policies: 30",) and len(rows) == 33
-    assert ("dqn", "Double DQN for discrete and multi-discrete actions", "discrete", "serial_pipeline") in rows
-    assert ("bc", "Imitation of demonstrations with discrete or continuous actions", "discrete, continuous",
-            "serial_pipeline_bc") in rows  # fmt: skip
-    places = {row[0]: row[2:] for row in rows}
-    assert places["ppo"] == ("discrete, continuous, hybrid", "serial_pipeline_onpolicy")
-    assert places["iql"] == ("continuous", "serial_pipeline_offline")
-    assert places["ppg_offpolicy"] == ("discrete", "a loop of your own")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ((), "--env-steps"),
-        (("--stop-value", 9, "--set", "lr_scheduler=linear"), "--train-iter"),
-    ],
-)
-def test_messages_of_commands_speak_of_options(arguments, word):
-    assert word in ding("train", "dqn", "CartPole-v1", *arguments, status=1)
-    assert "--recipe none leaves it out" in ding(
-        "train", "dqn", "CartPole-v1", "--train-iter", 1, "--set", "n_sample=8"
-    )
 
 
 @pytest.mark.parametrize("command", ["train", "tune"])

@@ -108,8 +108,6 @@ def changing_pair():
 def test_rounds_that_bring_nothing_end_the_run(monkeypatch):
     rounds = []
     monkeypatch.setattr(Changing, "change", staticmethod(lambda samples: rounds.append(len(samples)) or []))
-    with pytest.raises(
-        RuntimeError, match=r"accepts none of the collected data: the last round returned 0 item\(s\), and"
-    ):
+    with pytest.raises(RuntimeError, match="accepts none of the collected data"):
         run_serial(changing_pair())
     assert rounds == [8] * 100

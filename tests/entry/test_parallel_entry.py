@@ -353,7 +353,7 @@ def test_pickles_in_the_shared_folders_are_not_executed(folder):
 @pytest.mark.parametrize("configs", [3, "pair", (1, 2)])
 def test_anything_but_a_path_or_a_triple_is_refused(configs):
     configs = triple()[:2] if configs == "pair" else configs
-    with pytest.raises(TypeError, match="file path or the triple"):
+    with pytest.raises(TypeError, match="file path"):
         parallel_pipeline(configs, seed=0)
 
 
@@ -383,7 +383,7 @@ def test_workers_in_this_process_and_in_others_do_not_mix():
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(monkeypatch):
     Path("file").write_text("")
     monkeypatch.setattr(parallel_run, "make_workers", None)  # would fail otherwise
-    with pytest.raises(OSError, match=r"cannot create the experiment folder .*file/exp"):
+    with pytest.raises(OSError, match=r"file/exp"):
         parallel_pipeline(triple(exp_name="file/exp"), seed=0)
     with pytest.raises(OSError, match="file"):
         parallel_pipeline(triple(system={"path_data": "file/data"}), seed=0)

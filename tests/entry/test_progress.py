@@ -1,9 +1,7 @@
 import json
-import logging
 import math
 import os
 import pickle
-import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 
 from ding.entry.progress import ProgressLine
-from ding.entry.run_folder import append_evaluation, mean_return, read_evaluations, write_result
+from ding.entry.run_folder import append_evaluation, read_evaluations, write_result
 
 
 @dataclass
@@ -65,14 +63,6 @@ def test_the_result_holds_plain_python_types(tmp_path):
     assert isinstance(finish_time, str)
 
 
-@pytest.mark.parametrize("info", [None, {}, {"Acc": 1.0}])
-def test_without_returns_the_result_is_nan(tmp_path, info):
-    write_result(str(tmp_path), False, 0, 0, info)
-    found = result(tmp_path)
-    assert math.isnan(found["eval_value"]) and found["eval_value_raw"] == []
-    assert math.isnan(mean_return(info))
-
-
 def test_off_a_terminal_there_are_a_table_for_each_evaluation_and_the_outcome(capsys):
     os.mkdir("a run")
     progress = ProgressLine(100)
@@ -102,17 +92,6 @@ def test_off_a_terminal_there_are_a_table_for_each_evaluation_and_the_outcome(ca
     assert last.startswith("Solved: mean return 200.5 (goal 195) after 1100 env steps, 6 iterations and ")
 
 
-def test_its_logger_silences_the_report(capsys):
-    logger = logging.getLogger("ding.progress")
-    progress = ProgressLine()
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    progress.say("a line")
-    ProgressLine().say("a line")
-    logger.setLevel(level)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_nan_is_never_the_best_return(capsys):
     progress = ProgressLine()
     progress.evaluated(math.nan, 0, 0)
@@ -120,14 +99,3 @@ def test_a_nan_is_never_the_best_return(capsys):
     cells = [line.split("|")[1:3] for line in capsys.readouterr().err.splitlines() if line.startswith("| ")]
     found = [cell.strip() for name, cell in cells if name.strip() in ("ep_rew_mean", "best")]
     assert found == ["nan", "-", "-1", "-1"]
-
-
-def test_a_rank_that_does_not_monitor_has_no_progress_line(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    progress = ProgressLine(100, enabled=False)
-    progress.begin("dqn", "CartPole-v1", 3, "run")
-    progress.evaluated(1.0, 1, 1)
-    progress.advance(40, 5)
-    progress.finish(False, 1.0, 5, 40, 1.0, "run")
-    progress.close()
-    assert capsys.readouterr().err == ""

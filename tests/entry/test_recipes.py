@@ -3,15 +3,13 @@
 import ast
 import json
 import warnings
-from types import SimpleNamespace
 
 import pytest
 
 from ding import train
-from ding.config import compile_config, compile_config_parallel
+from ding.config import compile_config
 from ding.entry.experiment import with_command_mode
-from ding.entry.recipes import FOLDER, MEASURED, all_recipes, find_recipe, recipe_named
-from ding.utils.config_helper import ConfigError
+from ding.entry.recipes import MEASURED, all_recipes, find_recipe, recipe_named
 from tests.programs import ding
 
 RECIPES = all_recipes()
@@ -93,20 +91,6 @@ def test_the_recipe_for_a_policy_and_an_env(policy, env_id, name):
     assert (None if found is None else found.name) == name
 
 
-def test_the_most_specific_recipe_is_found(monkeypatch, tmp_path):
-    def write(name, envs):
-        pair = {"main_config": {}, "create_config": {"policy": {"type": "dqn"}}}
-        lines = [f'"""{name}."""', f"envs = {envs}", "env_steps = 1", *(f"{k} = {v}" for k, v in pair.items())]
-        (tmp_path / f"{name}.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    monkeypatch.setattr("ding.entry.recipes.FOLDER", tmp_path)
-    write("dqn_all", ["*"])
-    write("dqn_family", ["CartPole-*"])
-    write("dqn_one", ["CartPole-v1"])
-    names = [find_recipe("dqn", env_id).name for env_id in ("CartPole-v1", "CartPole-v0", "Acrobot-v1")]
-    assert names == ["dqn_one", "dqn_family", "dqn_all"]
-
-
 QUICK = {"iterations": 1, "eval_episodes": 1, "batch_size": 8, "n_epochs": 1}
 
 
@@ -124,56 +108,9 @@ def test_train_takes_the_recipe_and_says_so(caplog, capsys):
     assert "Recipe: ppo_classic_control (PPO on classic control" in capsys.readouterr().err
 
 
-def test_a_recipe_may_be_left_out_or_named(capsys):
-    training = train("ppo", "CartPole-v1", recipe=False, num_envs=2, n_steps=4, iterations=1, eval_episodes=1)
-    assert training.recipe is None and "value_clip" not in training.config[0].policy.get("learn", {})
-    assert "Recipe" not in capsys.readouterr().err
-    named = train("dqn", "CartPole-v1", recipe="dqn_box2d", random_collect_size=8, **QUICK_DQN)
-    assert named.recipe == "dqn_box2d" and named.config[0].env.env_id == "CartPole-v1"
-    assert named.config[0].policy.other.eps.decay == 50_000
-
-
-QUICK_DQN = {"iterations": 1, "eval_episodes": 1, "batch_size": 8}
-
-
-def test_unknown_recipes_and_those_of_other_policies_are_refused():
-    with pytest.raises(ConfigError, match="there is no recipe 'dqn_cartpol'; there are: a2c_classic_control, dqn_"):
-        train("dqn", "CartPole-v1", recipe="dqn_cartpol", iterations=1)
-    with pytest.raises(ConfigError, match="ppo_box2d.* is for 'ppo'"):
-        train("dqn", "CartPole-v1", recipe="ppo_box2d", iterations=1)
-    told = ding("train", "dqn", "CartPole-v1", "--env-steps", "9", "--recipe", "x", status=1)
-    assert "there is no recipe 'x'" in told
-
-
-def test_the_list_of_recipes():
-    output = ding("list", "recipes")
-    first, _, _, *rows = output.splitlines()
-    assert first == f"Available recipes: {len(RECIPES)}, in {FOLDER}"
-    assert [row.split()[0] for row in rows if not row.startswith(" ")] == NAMES
-    for recipe in RECIPES:
-        for outcome in recipe.measured.values():
-            assert outcome in output
-
-
 def test_what_was_measured_belongs_to_envs_of_its_recipe():
     known = json.loads(MEASURED.read_text(encoding="utf-8"))
     assert known.keys() <= set(NAMES)
     for name, outcomes in known.items():
         for env_id in outcomes:
             assert find_recipe(recipe_named(name).policy, env_id).name == name
-
-
-@pytest.mark.parametrize("name", [recipe.name for recipe in RECIPES if recipe.policy not in ("ppo", "a2c")])
-def test_a_recipe_compiles_for_parallel_training(name, monkeypatch):
-    recipe = recipe_named(name)
-    env_id = recipe.configs[0].env.env_id
-    skip_without(env_id)
-    compiled = []
-
-    def compile_only(configs, seed, strict_config, **how):
-        compiled.append(compile_config_parallel(*configs, seed=seed, strict_config=strict_config))
-        return SimpleNamespace(cfg=compiled[-1])
-
-    monkeypatch.setattr("ding.entry.parallel_run.run_parallel", compile_only)
-    train(recipe.policy, env_id, env_steps=100, parallel=2)
-    assert compiled[0].main.policy.collect.collector.collector_num == 2

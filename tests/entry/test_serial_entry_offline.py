@@ -62,11 +62,6 @@ def test_only_evaluator_envs_are_made():
     serial_pipeline_offline((main, create), max_train_iter=1)
 
 
-def test_an_evaluation_comes_with_the_end_of_an_epoch():
-    serial_pipeline_offline(config(epochs=4, eval={"evaluator": {"eval_freq": 5}}), env_setting=setting())
-    assert [line["train_iter"] for line in evaluations()] == [6, 12]
-
-
 def test_behaviour_cloning_evaluates_as_soon_as_it_is_due():
     main, create = config(epochs=4, eval={"evaluator": {"eval_freq": 5}})
     policy, stop = serial_pipeline_bc((main, create), 0, "demos.pkl", env_setting=setting())
@@ -108,20 +103,9 @@ def test_a_run_that_resumes_within_or_between_epochs_has_the_batches_of_a_whole_
     assert resumed == SEEN and len(SEEN) == 9 and ends == [3, 6, 9] * 2
 
 
-def test_real_valued_actions_are_no_choices():
-    demos = demonstrations()
-    for row in demos:
-        row["action"] = torch.tensor([0.5])
-    naive_save(demos, "real.pkl")
-    with pytest.raises(ConfigError, match=r"action \[0.5\]"):
-        serial_pipeline_bc(config(), 0, "real.pkl", max_iter=1, env_setting=setting())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"action": torch.tensor([2])}, "0 to 1"),
-        ({"action": torch.tensor([-1])}, r"\[-1\]"),
         ({"obs": torch.zeros(4)}, r"obs of the shape \[4\]"),
         ({"next_obs": torch.zeros(3, 1)}, r"next_obs of the shape \[3, 1\]"),
         ({"reward": None, "next_obs": None}, "no next_obs, reward"),
@@ -142,13 +126,6 @@ def test_behaviour_cloning_needs_observations_and_actions_only():
     serial_pipeline_bc((main, create), 0, "other.pkl", max_iter=1, env_setting=setting())
 
 
-def test_a_run_without_an_evaluation_is_evaluated_at_its_end():
-    policy, stop = serial_pipeline_offline(
-        config(eval={"evaluator": {"eval_freq": 1000}}), env_setting=setting(), max_train_iter=2
-    )
-    assert [line["train_iter"] for line in evaluations()] == [2]
-
-
 def test_statistics_of_the_observations_are_told_to_the_env():
     npz_save(demonstrations(), "demos")
     main, create = config()
@@ -158,16 +135,6 @@ def test_statistics_of_the_observations_are_told_to_the_env():
     told = [env.cfg["norm_obs"]["offline_stats"] for env in TinyEnv.made if env.seeds]
     assert len(told) == 2
     assert all(np.allclose(stats["mean"], 4.5) and np.allclose(stats["std"], 8.25**0.5 + 1e-3) for stats in told)
-
-
-def test_a_policy_may_ask_for_the_statistics_of_the_data(monkeypatch):
-    from ding.utils.data.dataset import NaiveRLDataset
-
-    monkeypatch.setattr(NaiveRLDataset, "statistics", "facts", raising=False)
-    told = []
-    monkeypatch.setattr(DQNPolicy, "set_statistic", lambda self, facts: told.append(facts), raising=False)
-    serial_pipeline_offline(config(), env_setting=setting(), max_train_iter=1)
-    assert told == ["facts"]
 
 
 def test_observations_are_scaled_alike_in_the_data_and_in_the_env(monkeypatch):
@@ -230,16 +197,3 @@ def test_ranks_share_the_batch_and_the_data(monkeypatch):
             serial_entry_offline._loader(list(range(12)), 1, torch.Generator().manual_seed(0))
     assert [[len(batch) for batch in part] for part in parts] == [[3, 3], [3, 3]]
     assert sorted(item for part in parts for batch in part for item in batch) == list(range(12))
-
-
-def test_what_cannot_be_trained_on_is_refused_and_leaves_no_folder():
-    main, create = config()
-    del main.policy.learn["train_epoch"]
-    with pytest.raises(ConfigError, match=r"policy\.learn\.train_epoch is missing"):
-        serial_pipeline_offline((main, create), env_setting=setting())
-    naive_save([], "empty.pkl")
-    with pytest.raises(ConfigError, match="is empty"):
-        serial_pipeline_bc(config(), 0, "empty.pkl", env_setting=setting())
-    with pytest.raises(FileNotFoundError):
-        serial_pipeline_bc(config(), 0, "nowhere.pkl", env_setting=setting())
-    assert sorted(os.listdir(".")) == ["demos.pkl", "empty.pkl"]

@@ -88,11 +88,11 @@ def test_a_continuous_policy_is_refused_in_an_env_of_discrete_actions():
 def test_the_off_policy_pipeline_names_the_other_one():
     main, create = pair()
     main.policy.other = EasyDict(replay_buffer={"replay_buffer_size": 64})
-    with pytest.raises(ConfigError, match="policy.on_policy = True: .* 'ppo' .* call serial_pipeline_onpolicy, or set"):
+    with pytest.raises(ConfigError, match="'ppo' .* serial_pipeline_onpolicy"):
         serial_pipeline((main, create), env_setting=setting())
     main.policy.on_policy = False
     main.policy.learn.pop("update_per_collect")
-    with pytest.raises(ConfigError, match="policy.learn.update_per_collect is missing; .* serial_pipeline_onpolicy"):
+    with pytest.raises(ConfigError, match="policy.learn.update_per_collect"):
         serial_pipeline((main, create), env_setting=setting())
     assert TinyEnv.made == []
 
@@ -102,6 +102,6 @@ def test_the_off_policy_pipeline_names_the_other_one():
     "names the other pipeline before envs are made",
 )
 def test_the_on_policy_pipeline_names_the_other_one():
-    with pytest.raises(ConfigError, match="policy.on_policy = False: .* 'dqn' .*; call serial_pipeline, or set"):
+    with pytest.raises(ConfigError, match="'dqn' .* serial_pipeline"):
         serial_pipeline_onpolicy(fakes.pair(), env_setting=setting())
     assert TinyEnv.made == []

@@ -293,7 +293,7 @@ def test_a_nan_observation_stops_the_run_with_its_message_and_a_checkpoint(kind)
 def test_a_model_that_does_not_fit_the_env_is_refused_before_training(kind):
     main, create = kind.pair()
     main.policy.model.action_shape = 3
-    with pytest.raises(ValueError, match=r"policy.model.action_shape = 3 does not fit the env, .* Discrete\(2\)"):
+    with pytest.raises(ValueError, match=r"policy.model.action_shape = 3 .* Discrete\(2\)"):
         kind.train((main, create), env_setting=setting())
     assert not any(env.life for env in TinyEnv.made)
     assert all(env.is_closed for env in TinyEnv.made if env.seeds)
@@ -303,7 +303,7 @@ def test_a_model_that_does_not_fit_the_env_is_refused_before_training(kind):
 @each_kind
 def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(kind, monkeypatch):
     monkeypatch.setattr("ding.entry.experiment.get_world_size", lambda: 2)
-    with pytest.raises(ConfigError, match="policy.multi_gpu = False is not allowed on 2 ranks"):
+    with pytest.raises(ConfigError, match="policy.multi_gpu must be True"):
         kind.train(kind.pair(), env_setting=setting(), max_train_iter=1)
     assert TinyEnv.made == []
 
@@ -319,6 +319,6 @@ def test_too_few_evaluation_episodes_are_refused_before_envs_are_made(kind):
 def test_an_env_setting_may_take_the_place_of_a_registered_env(kind):
     main, create = kind.pair()
     create.pop("env")
-    with pytest.raises(ValueError, match="create_config lacks the entry 'env'.*or pass env_setting"):
+    with pytest.raises(ValueError, match="create_config.env is missing"):
         kind.train((main, create))
     assert kind.train((main, EasyDict(create)), env_setting=setting(), max_train_iter=1) is not None

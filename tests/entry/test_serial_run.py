@@ -3,11 +3,9 @@
 import os
 
 import pytest
-import torch
 from easydict import EasyDict
 
 from ding.config.read import put
-from ding.entry.progress import ProgressLine
 from ding.entry.serial_entry import run_serial, serial_pipeline
 from ding.policy import CommandModePolicy, DQNPolicy
 from ding.utils.config_helper import ConfigError
@@ -65,13 +63,6 @@ def test_a_run_ends_after_so_many_evaluations_without_a_better_return(monkeypatc
     assert "No better mean return in 2 evaluations: the training ends.\nOver: mean return 3.5" in text
 
 
-@pytest.mark.parametrize("patience", [None, 4])
-def test_a_run_goes_on_while_its_patience_lasts(patience, monkeypatch):
-    evaluations_return(monkeypatch, 5.0, 1.0, 1.0, 1.0, 6.0, 1.0, float("nan"))
-    run = run_serial(with_patience(patience), env_setting=setting(), max_train_iter=19)
-    assert (run.learner.train_iter, run.best_return, run.idle_evaluations) == (19, 6.0, 1)
-
-
 def test_patience_lasts_over_a_resume_and_may_be_raised(monkeypatch):
     evaluations_return(monkeypatch, 5.0, 1.0, 2.0, 3.0, 1.0, 1.0, 1.0)
     run_serial(with_patience(3), env_setting=setting(), max_train_iter=6)
@@ -81,11 +72,6 @@ def test_patience_lasts_over_a_resume_and_may_be_raised(monkeypatch):
     assert again.learner.train_iter == 9
     longer = run_serial(with_patience(5), env_setting=setting(), max_train_iter=99, resume=True)
     assert (longer.learner.train_iter, longer.best_return) == (15, 5.0)
-
-
-def test_patience_of_no_evaluations_is_refused():
-    with pytest.raises(ConfigError, match="patience = 0 is not allowed"):
-        run_serial(with_patience(0), env_setting=setting(), max_train_iter=1)
 
 
 @pytest.mark.parametrize(
@@ -151,17 +137,3 @@ def test_an_override_that_takes_any_arguments_is_given_epsilon(method):
     finally:
         del POLICY_REGISTRY["my_dqn"]
     assert seen and all(kwargs.keys() == {"eps"} for kwargs in seen)
-
-
-def test_a_small_network_trains_with_one_thread_of_torch(monkeypatch):
-    threads, advance = [], ProgressLine.advance
-
-    def record(line, *totals):
-        threads.append(torch.get_num_threads())
-        advance(line, *totals)
-
-    monkeypatch.setattr(ProgressLine, "advance", record)
-    monkeypatch.setenv("DING_TORCH_THREADS", "2")
-    before = torch.get_num_threads()
-    run_serial(pair(), env_setting=setting(), max_train_iter=1)
-    assert (threads, torch.get_num_threads()) == ([2], before)

@@ -232,13 +232,13 @@ def test_kwargs_are_arguments_of_a_class_or_function(env):
         ({"env": ProbeEnv(), "kwargs": {"a": 1}}, "must be a callable"),
         (
             {"env": ProbeEnv, "wrappers": ["flatten"]},
-            "env.wrappers = 'flatten' is not allowed; it",
+            "env.wrappers = 'flatten'",
         ),
         (
             {"env": ProbeEnv, "wrappers": ["gymnasium.wrappers:Flat"]},
             "is not allowed: .* has no 'Flat'",
         ),
-        ({"env": ProbeEnv, "wrappers": [(1, {})]}, "must be a callable, its name module:name, or a pair"),
+        ({"env": ProbeEnv, "wrappers": [(1, {})]}, "must be a callable"),
         ({"env": ProbeEnv, "max_episode_steps": 0}, "max_episode_steps"),
         ({"env": ProbeEnv, "act_scale": "yes"}, "act_scale"),
         ({"env": ProbeEnv, "act_bins": 1}, "act_bins"),

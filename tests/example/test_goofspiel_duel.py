@@ -13,12 +13,6 @@ def env_of(**cfg):
     return env
 
 
-def test_both_seats_see_their_own_side():
-    obs = env_of().reset()
-    assert obs.shape == (2, 10) and obs.dtype == np.float32
-    assert obs[0].tolist() == obs[1].tolist() == [1, 1, 1, 1, 1, 1, 1, 0, 0, 0]
-
-
 def test_a_game_of_two():
     env = env_of()
     env.reset()

@@ -38,16 +38,6 @@ def test_an_example_runs_and_says_how_it_ended(name, capsys):
     assert capsys.readouterr().out.startswith("solved: mean return ")
 
 
-def test_the_budget_of_an_example_counts_unless_the_command_line_gives_one(capsys):
-    example = module("cartpole_ppo")
-    for argv, least, most in (([], 600, 2500), (["--max-env-step", "100"], 100, 1300)):
-        options = {"train": run_serial_onpolicy, "max_env_step": 600}
-        main = EasyDict(example.main_config, env={**example.main_config.env, "stop_value": 501})
-        assert runner.run(main, example.create_config, argv, **options) == 1
-        words = capsys.readouterr().err.partition("Over: ")[2].split()
-        assert least <= int(words[words.index("env") - 1]) < most
-
-
 def documented_cartpole():
     """The layout of CartPole's PPO config in DI-engine's documents, for an env type of this package."""
     main = EasyDict(

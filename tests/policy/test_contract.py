@@ -22,6 +22,7 @@ import ding.policy
 from ding.config.config import Compilation, compile_config
 from ding.config.topics import KnownKeys
 from ding.entry.experiment import Experiment, read_pair, with_command_mode
+from ding.entry.serial_entry import OnPolicyRounds
 from ding.entry.serial_entry_dqfd import mark
 from ding.policy import training_step
 from ding.policy.base_policy import create_policy
@@ -92,7 +93,7 @@ def samples(name: str) -> list[Any]:
     with ExitStack() as stack:
         nstep = _policy_config(name).get("nstep")
         cfg = _configs(_COLLECTED_BY.get(name, name), nstep)
-        run = Experiment({}, {}, Compilation(cfg, None, KnownKeys())).build_run(stack, has_buffer=False)
+        run = Experiment({}, {}, Compilation(cfg, None, KnownKeys())).build_run(stack, OnPolicyRounds())
         data = run.collector.collect(policy_kwargs=run.commander.step())
         if not run.cfg.policy.get("on_policy"):
             while len(data) < 12:

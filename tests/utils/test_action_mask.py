@@ -45,8 +45,3 @@ def test_choices_among_different_numbers_lie_in_a_row_or_in_a_tuple():
 def test_other_shapes_are_refused_with_those_that_are_allowed(mask, counts, allowed):
     with pytest.raises(ValueError, match=re.escape(allowed)):
         masks_by_choice(mask, counts)
-
-
-def test_masks_whose_first_axis_is_the_choice_are_refused():
-    with pytest.raises(ValueError, match=re.escape("(3, 4) or (3, 2, 2)")):
-        masks_by_choice(torch.ones(2, 3, 2), [2, 2], [3])

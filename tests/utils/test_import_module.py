@@ -12,7 +12,6 @@ import pytest
 
 import ding
 from ding.utils import import_module
-from ding.utils.import_helper import lazy_names
 
 
 @pytest.fixture
@@ -42,16 +41,6 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_entry(name, kind, to
     with pytest.raises(kind, match=rf"^create_config.env.import_names has {name!r}, .*: {told}") as e:
         import_module(["my_pkg.good_env", name], "create_config.env.import_names")
     assert type(e.value) is kind
-
-
-def test_a_name_is_that_of_its_module():
-    find = lazy_names("package", {"lazy_names": "ding.utils.import_helper"})
-    assert find("lazy_names") is lazy_names
-
-
-def test_another_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'package' has no attribute 'other'"):
-        lazy_names("package", {})("other")
 
 
 PACKAGES = [name for _, name, is_package in pkgutil.walk_packages(ding.__path__, "ding.") if is_package]

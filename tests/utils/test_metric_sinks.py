@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -143,17 +142,6 @@ def test_half_a_line_of_a_killed_process_is_removed_when_a_state_is_loaded(tmp_p
     assert read(tmp_path) == wanted
 
 
-def test_rows_are_appended_to_files_that_are_there(tmp_path: Path) -> None:
-    for step in range(2):
-        with files_of(tmp_path) as writer:
-            writer.add_scalars_of("learner", {"loss": step}, step)
-    assert read(tmp_path) == {
-        "metrics.jsonl": '{"worker": "learner", "train_iter": 0, "loss": 0}\n'
-        '{"worker": "learner", "train_iter": 1, "loss": 1}\n',
-        "learner.csv": "train_iter,loss\n0,0\n1,1\n",
-    }
-
-
 # the config
 
 
@@ -180,7 +168,7 @@ def test_a_sink_of_one_s_own_gets_the_run_and_its_section(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"sinks": ["wandbd"]}, "did you mean 'wandb'"),
+        ({"sinks": ["wandbd"]}, "wandbd"),
         ({"sinks": ["zzzzzzzzzz"]}, "known are csv, jsonl, mlflow, tensorboard, wandb"),
         ({"sinks": "wandb"}, "sinks = 'wandb'"),
         (["wandb"], "must be a dict"),
@@ -238,20 +226,6 @@ def test_wandb_gets_each_record_with_its_axes(tmp_path: Path, wandb: FakeWandb) 
         {"own/x": 1, "step": 5},
     ]
     assert run.finished == 1
-
-
-def test_a_resumed_run_goes_on_in_the_same_wandb_run_without_doubled_rows(tmp_path: Path, wandb: FakeWandb) -> None:
-    with tracked(tmp_path, "wandb") as writer:
-        writer.add_scalars_of("learner", {"loss": 1}, 0)
-        state = json.loads(json.dumps(writer.state_dict()))
-        writer.add_scalars_of("learner", {"loss": 2}, 1)
-    with tracked(tmp_path, "wandb") as writer:
-        writer.load_state_dict(state)
-        writer.add_scalars_of("learner", {"loss": 2}, 1)
-        writer.add_scalars_of("learner", {"loss": 3}, 2)
-    assert [(init.get("id"), init.get("resume")) for init in wandb.inits] == [(None, None), ("run0", "allow")]
-    assert list(wandb.runs) == ["run0"]
-    assert [row["learner/loss"] for row in wandb.runs["run0"].rows] == [1, 2, 3]
 
 
 # MLflow

@@ -40,8 +40,3 @@ def test_each_cause_is_told_once_for_each_set_of_what_was_told(caplog: pytest.Lo
         *("one fails with OSError: disk full", "other fails with OSError: disk full") * 2
     ]
     assert all(record.levelno == logging.WARNING for record in caplog.records)
-
-
-def test_what_ends_a_program_is_not_caught() -> None:
-    with pytest.raises(KeyboardInterrupt), only_shows("it"):
-        raise KeyboardInterrupt

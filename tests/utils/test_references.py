@@ -15,7 +15,7 @@ from gymnasium import spaces
 from torch import nn
 
 from ding.utils.config_helper import ConfigError
-from ding.utils.references import config_form, plain, reference_to, resolved, saved_form, unpacked
+from ding.utils.references import plain, reference_to, resolved, saved_form, unpacked
 from ding.utils.state_folder import flat_config
 
 
@@ -46,9 +46,9 @@ class Place(NamedTuple):
 
 VALUES = [
     abs, np.tanh, Side.RIGHT, Level.HIGH, Path("maps/first.txt"), np.dtype(np.float32), np.float32,
-    partial(pow, 2, mod=7), Cost({0: Side.LEFT, "items": (1, 2)}), Place(1, 2), Nothing(),
-    {"moves": {0: (0, 1), "get": abs}}, "crypto:BTC", [(abs, {"a": {}})],
-    {(0, 1): {2}, Side.LEFT: 3}, (1j, b"ab", frozenset({1})),
+    partial(pow, 2, mod=7), Cost({"side": Side.LEFT, "of": (1, 2)}), Place(1, 2), Nothing(),
+    {"moves": {"at": (0, 1), "by": abs}}, "crypto:BTC", [(abs, {"a": {}})],
+    {"at": {2}}, (1j, b"ab", frozenset({1})),
     [np.float32(0.1), np.int64(3), np.bool_(True), np.str_("a")],
     spaces.Box(-1, np.array([1.0, np.inf]), dtype=np.float64), spaces.Discrete(3, start=-1), spaces.MultiBinary(2),
     spaces.Dict(a=spaces.MultiDiscrete([2, 3]), b=spaces.Tuple((spaces.Discrete(2),))),
@@ -61,7 +61,7 @@ def is_same(one, other):
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_a_value_comes_back_from_a_file_and_from_a_message(value):
-    sent = json.dumps(EasyDict(saved_form(config_form({"of": value}), is_json=True)))
+    sent = json.dumps(EasyDict(saved_form({"of": value}, is_json=True)))
     for form in (json.loads(sent), json.loads(sent, object_hook=unpacked)):
         assert is_same(plain(resolved(EasyDict(form), "env"))["of"], value)
 

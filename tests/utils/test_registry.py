@@ -55,19 +55,6 @@ def test_a_misspelt_type_is_named_with_the_nearest():
     assert "did you mean" not in str(e.value)
 
 
-def test_a_registry_may_derive_what_is_not_registered():
-    registry = Registry({"known": int})
-    registry.derive = {"float": float, "known": str}.get
-    assert registry.build("float", "1.5") == 1.5 and registry.get("known") is int
-    with pytest.raises(KeyError, match="unknown type 'x'; registered: known"):
-        registry.get("x")
-    assert list(registry.query()) == ["known"]
-    with pytest.raises(KeyError, match="unknown type None; registered: known"):
-        registry.get(None)
-    registry.register("float", complex)
-    assert registry.get("float") is complex
-
-
 @pytest.mark.differs(
     "reports a `KeyError` inside a constructor as an unknown type",
     "raises it unchanged; an unknown type is named with the known ones",

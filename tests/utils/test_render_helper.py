@@ -3,7 +3,7 @@ import types
 import numpy as np
 import pytest
 
-from ding.utils.render_helper import fps, get_env_fps, render, render_env
+from ding.utils.render_helper import fps, render, render_env
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 
@@ -37,18 +37,7 @@ def test_the_frame_rate_is_thirty_where_it_cannot_be_told():
         assert fps(manager) == 30
 
 
-def test_get_env_fps_says_what_is_missing():
-    assert get_env_fps(NewEnv()) == 50
-    with pytest.raises(KeyError, match="render_fps"):
-        get_env_fps(types.SimpleNamespace(metadata={}))
-
-
 @pytest.mark.parametrize("env", [NewEnv(), OldEnv()])
 def test_pictures_have_the_channels_first(env):
     for picture in (render_env(env), render(types.SimpleNamespace(_env=env)), render(env)):
         assert picture.shape == (3, 2, 4) and np.array_equal(picture, FRAME.transpose(2, 0, 1))
-
-
-def test_an_env_that_renders_nothing_is_named():
-    with pytest.raises(ValueError, match="render_mode='human'"):
-        render_env(OldEnv(), "human")

@@ -1,6 +1,6 @@
 """The table of settings of a class: defaults, checks and meanings in one place."""
 
-from ding.utils.config_helper import Configurable, Setting, Settings, boolean, integer, settings_of
+from ding.utils.config_helper import Configurable, Setting, Settings, boolean, integer
 
 GLOSSARY = {"batch_size": Setting(rule=integer(1), doc="Number of samples in a batch.")}
 
@@ -43,25 +43,6 @@ def test_the_config_of_a_class_is_that_of_its_settings_unless_it_has_its_own():
     assert (Base.config, Child.config, Own.config) == ({"n": 1}, {"n": 1, "m": 2}, {"n": 7})
     assert Own.default_config() == {"n": 7, "cfg_type": "OwnDict"}
     assert Child.default_config() is not Child.default_config()
-
-
-def test_the_settings_of_a_class_with_several_bases_have_the_rules_and_meanings_of_all():
-    class Base(Configurable):
-        settings = Settings({"n": Setting(1, integer(0), "Number.")})
-
-    class Mixin(Base):
-        settings = Settings({"eps": Setting(rule=integer(2), doc="Epsilon.")}, Base.settings)
-
-    class Own(Base):
-        settings = Settings({"n": Setting(5), "eps": Setting(3)}, Base.settings)
-
-    class Both(Own, Mixin):
-        pass
-
-    found = settings_of(Both)
-    assert found.config() == {"n": 5, "eps": 3}
-    assert [found[key].doc for key in ("n", "eps")] == ["Number.", "Epsilon."]
-    assert [found[key].rule(-1) is None for key in ("n", "eps")] == [False, False]
 
 
 def test_a_section_of_a_table_is_a_table():

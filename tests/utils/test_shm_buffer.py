@@ -8,8 +8,6 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from ding import data as in_data
-from ding.envs.env_manager import subprocess_env_manager
 from ding.utils.shm_buffer import ShmBuffer, ShmBufferContainer
 
 DTYPES = [
@@ -47,14 +45,6 @@ def test_only_arrays_of_its_shape_are_filled_in(data):
         ShmBuffer(np.float64, (2,)).fill(data)
 
 
-def test_numbers_are_cast_within_their_kind():
-    buffer = ShmBuffer(np.float32, (1,))
-    buffer.fill(np.array([0.1]))
-    assert buffer.get() == np.float32(0.1)
-    with pytest.raises(TypeError, match="cast"):
-        ShmBuffer(np.int64, (1,)).fill(np.array([0.5]))
-
-
 def _double(buffer):
     buffer.fill(buffer.get() * 2)
 
@@ -80,11 +70,6 @@ def test_a_container_is_nested_as_its_shape():
     plain = ShmBufferContainer(np.float32, (2,))
     plain.fill(np.ones(2))
     assert plain.get().tolist() == [1, 1]
-
-
-def test_it_is_found_where_env_packages_look_for_it():
-    for module in (in_data, subprocess_env_manager):
-        assert (module.ShmBuffer, module.ShmBufferContainer) == (ShmBuffer, ShmBufferContainer)
 
 
 def test_the_buffers_are_where_di_engine_has_them():

@@ -1,12 +1,11 @@
 import pickle
 import sys
-from collections import namedtuple
 
 import numpy as np
 import pytest
 import torch
 
-from ding.utils.default_helper import SingletonMetaclass, iter_mapping
+from ding.utils.default_helper import SingletonMetaclass
 from ding.utils.fast_copy import fastcopy
 from ding.utils.import_helper import (
     FakeLink,
@@ -17,13 +16,6 @@ from ding.utils.import_helper import (
     try_import_redis,
     try_import_rediscluster,
 )
-
-
-def test_iter_mapping_is_lazy():
-    seen = []
-    mapped = iter_mapping([1, 2, 3], lambda x: seen.append(x) or x * 2)
-    assert next(mapped) == 2 and seen == [1]
-    assert list(mapped) == [4, 6]
 
 
 def test_a_singleton_class_has_one_instance_and_each_subclass_its_own():
@@ -47,14 +39,6 @@ def test_fastcopy_copies_containers_tensors_and_arrays_and_shares_the_rest():
     original["list"].append(None)
     assert copied["list"][0].tolist() == [0, 0] and copied["list"][1].tolist() == [0, 0] and len(copied["list"]) == 2
     assert copied["shared"] is shared
-
-
-def test_fastcopy_goes_by_the_exact_type_and_can_be_taught_others(monkeypatch):
-    Point = namedtuple("Point", ["x"])
-    point = Point([1])
-    assert fastcopy.copy(point) is point
-    monkeypatch.setitem(fastcopy.dispatch, Point, lambda data: Point(fastcopy.copy(data.x)))
-    assert fastcopy.copy(point) == point and fastcopy.copy(point).x is not point.x
 
 
 @pytest.mark.parametrize("form", [list, str], ids=["in a list", "alone"])

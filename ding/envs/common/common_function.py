@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 
 
 def affine_transform(
@@ -148,8 +148,4 @@ def save_frames_as_gif(frames: Sequence[np.ndarray], path: str) -> None:
     Raises:
         ImportError: the package imageio is not installed.
     """
-    try:
-        import imageio
-    except ImportError as e:
-        raise missing_package("writing GIFs", "imageio", "video") from e
-    imageio.mimsave(path, list(frames), fps=20)
+    optional_module("imageio", "writing GIFs", extra="video").mimsave(path, list(frames), fps=20)

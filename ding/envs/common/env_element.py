@@ -19,7 +19,25 @@ class EnvElementInfo(NamedTuple):
     from_agent_processor: Any = None
 
 
-class EnvElement(ABC):
+class _Initialized(ABC):
+    """An object whose constructor calls `_init` with its arguments, which sets the attributes in `_required`."""
+
+    _required: tuple[str, ...]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._init(*args, **kwargs)
+        self._check()
+
+    @abstractmethod
+    def _init(self, *args: Any, **kwargs: Any) -> None:
+        """Set the attributes; called with the arguments of the constructor."""
+
+    def _check(self) -> None:
+        if not all(hasattr(self, name) for name in self._required):
+            raise AssertionError(f"{type(self).__name__}._init must set {' and '.join(self._required)}")
+
+
+class EnvElement(_Initialized):
     """A part of an environment: `_init` sets `_shape` and `_value`, and the processors if there are any.
 
     Raises:
@@ -37,19 +55,12 @@ class EnvElement(ABC):
         (Speed: up to 3, (1,))
     """
 
+    _required = ("_shape", "_value")
     _name = "EnvElement"
     _shape: Any
     _value: Any
     _to_agent_processor: Any = None
     _from_agent_processor: Any = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._init(*args, **kwargs)
-        self._check()
-
-    @abstractmethod
-    def _init(self, *args: Any, **kwargs: Any) -> None:
-        """Set `_shape` and `_value`; called with the arguments of the constructor."""
 
     @abstractmethod
     def _details(self) -> str:
@@ -60,30 +71,19 @@ class EnvElement(ABC):
         """The shape, values and processors."""
         return EnvElementInfo(self._shape, self._value, self._to_agent_processor, self._from_agent_processor)
 
-    def _check(self) -> None:
-        if not (hasattr(self, "_shape") and hasattr(self, "_value")):
-            raise AssertionError(f"{type(self).__name__}._init must set _shape and _value")
-
     def __repr__(self) -> str:
         return f"{self._name}: {self._details()}"
 
 
-class EnvElementRunner(ABC):
+class EnvElementRunner(_Initialized):
     """A reader of an `EnvElement`, `_core`, from a running engine; `_init` sets `_core`.
 
     Raises:
         AssertionError: `_init` has left `_core` unset.
     """
 
+    _required = ("_core",)
     _core: Any
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._init(*args, **kwargs)
-        self._check()
-
-    @abstractmethod
-    def _init(self, *args: Any, **kwargs: Any) -> None:
-        """Set `_core`; called with the arguments of the constructor."""
 
     @abstractmethod
     def get(self, engine: Any) -> Any:
@@ -98,10 +98,6 @@ class EnvElementRunner(ABC):
         """The shape, values and processors of the element."""
         info: EnvElementInfo = self._core.info
         return info
-
-    def _check(self) -> None:
-        if not hasattr(self, "_core"):
-            raise AssertionError(f"{type(self).__name__}._init must set _core")
 
     def __repr__(self) -> str:
         return repr(self._core)

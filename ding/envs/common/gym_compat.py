@@ -151,12 +151,7 @@ def sample_legal(space: Any, obs: Any) -> Any:
         raise ValueError("action_mask leaves no legal action; the env must allow at least one")
     if kind == "Discrete":
         return space.sample(masks[0])
-    rest = iter(masks)
-
-    def nested(shape: tuple[int, ...]) -> Any:
-        return tuple(nested(shape[1:]) for _ in range(shape[0])) if shape else next(rest)
-
-    return space.sample(nested(space.nvec.shape))
+    return space.sample(tuple(masks))
 
 
 def layers(env: Any) -> Iterator[Any]:

@@ -142,8 +142,6 @@ class BaseEnv(ABC):
 
 
 def _copies(cfg: dict[str, Any], count_key: str) -> list[dict[str, Any]]:
-    if count_key not in cfg:
-        raise KeyError(f"the env config has no {count_key!r}; set it to the number of environments")
     count = cfg.pop(count_key)
     return [copy.deepcopy(cfg) for _ in range(count)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from ding.envs.env.lazy_env import LazyEnv, record_video
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
-    Rule,
     Setting,
     Settings,
     anything,
@@ -22,25 +20,17 @@ from ding.utils.config_helper import (
     check_values,
     instance_of,
     integer,
-    number,
 )
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.log_helper import shown
-from ding.utils.references import config_form, is_reference, plain, resolve_reference, resolved
+from ding.utils.references import is_reference, plain, resolve_reference, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
 
 
-def _normalization_of(key: str, rule: Rule) -> Rule:
-    """Return the rule of a section with `use_norm` and, by another rule, `key`; None stands for no section."""
-
-    def check(value: Any) -> str | None:
-        if value is None:
-            return None
-        is_right = isinstance(value, Mapping) and isinstance(value.get("use_norm", False), bool)
-        is_right = is_right and (key not in value or rule(value[key]) is None)
-        return None if is_right else f"a dict of use_norm (True or False) and, optionally, {key}"
-
-    return check
+def _normalization(value: Any) -> str | None:
+    """Apply the rule for a section with `use_norm`, or None for no section."""
+    is_section = isinstance(value, Mapping) and isinstance(value.get("use_norm", False), bool)
+    return None if value is None or is_section else "a dict with use_norm, True or False"
 
 
 SETTINGS = Settings(
@@ -55,15 +45,13 @@ SETTINGS = Settings(
         "act_bins": Setting(NO_DEFAULT, integer(2, optional=True), "Values to choose each real-valued action from."),
         "norm_obs": Setting(
             NO_DEFAULT,
-            _normalization_of("offline_stats", instance_of(Mapping)),
-            "Normalize observations, with `use_norm=True`: by running statistics, or by those of a data set with "
-            "`offline_stats=dict(use_offline_stats=True)`.",
+            _normalization,
+            "Normalize observations: `use_norm=True`; of a data set `offline_stats=dict(use_offline_stats=True)`, too.",
         ),
         "norm_reward": Setting(
             NO_DEFAULT,
-            _normalization_of("reward_discount", number(0, 1)),
-            "Divide rewards by the deviation of the discounted return, with `use_norm=True`; `reward_discount` is by "
-            "default that of the policy.",
+            _normalization,
+            "Divide rewards by the deviation of the return: `use_norm=True`; `reward_discount` as the policy's.",
         ),
     }
 )
@@ -143,9 +131,7 @@ class GymnasiumSource:
         check_values(cfg, "env (type gymnasium)", SETTINGS.rules())
         env_id, env = cfg.get("env_id"), cfg.get("env")
         if (env_id is None) == (env is None):
-            raise ConfigError(
-                f"env (type gymnasium): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}"
-            )
+            raise ConfigError(f"env: give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}")
         kwargs = dict(cfg.get("kwargs", {}))
         if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
             env = factory_of(env)
@@ -214,16 +200,13 @@ def env_section_of(env: Any) -> dict[str, Any]:
         return {"env": env} if is_reference(env) else {"env_id": env}
     if isinstance(env, (list, tuple)) and len(env) == 2:
         factory_of(env)
-        return {"env": config_form(env)}
+        return {"env": env}
     spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
     if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
         return _section_of_spec(spec)
     if _is_factory(env):
         return {"env": env}
-    raise TypeError(
-        f"env = {shown(env)} cannot be made again for each of the envs: give an id of gymnasium, or a class or "
-        "function without arguments that makes one"
-    )
+    raise TypeError(f"env = {shown(env)} cannot be made again for each env: give an id, or a class or function")
 
 
 def _section_of_spec(spec: Any) -> dict[str, Any]:
@@ -236,7 +219,7 @@ def _section_of_spec(spec: Any) -> dict[str, Any]:
     limits = {} if limit in (None, gymnasium.spec(spec.id).max_episode_steps) else {"max_episode_steps": limit}
     wrappers = [(wrapper.entry_point, dict(wrapper.kwargs)) for wrapper in spec.additional_wrappers]
     more = {"kwargs": kwargs, "wrappers": wrappers}
-    return {"env_id": spec.id, **{key: config_form(value) for key, value in more.items() if value}, **limits}
+    return {"env_id": spec.id, **{key: value for key, value in more.items() if value}, **limits}
 
 
 # By namespace, the module that makes its ids known, by `register_envs` or when it is imported.
@@ -254,13 +237,9 @@ def register_namespace(env_id: str) -> None:
     module = _REGISTRATIONS.get(env_id.partition("/")[0])
     if module is None or env_id in gymnasium.registry:
         return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            imported = importlib.import_module(module)
-    except ModuleNotFoundError as e:
-        package = module.partition(".")[0].replace("_", "-")
-        raise missing_package(f"the env {env_id!r}", package) from e
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        imported = optional_module(module, f"the env {env_id!r}", module.partition(".")[0].replace("_", "-"))
     getattr(imported, "register_envs", lambda: None)()
 
 
@@ -320,7 +299,4 @@ def _read_callable(entry: Any, key: str) -> Wrapper:
         make = resolve_reference(make, f"env.{key}")
     if callable(make) and isinstance(kwargs, dict):
         return make, dict(kwargs)
-    raise ConfigError(
-        f"env: {key} has {shown(entry)}; it must be a callable, its name module:name, or a pair (callable or name, "
-        "dict of kwargs)"
-    )
+    raise ConfigError(f"env: {key} has {shown(entry)}; it must be a callable, its name module:name, or (it, kwargs)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import math
 import os
 import warnings
@@ -28,7 +27,7 @@ from ding.envs.env.gymnasium_spaces import (
 from ding.envs.env_wrappers.normalize_wrappers import RunningNormWrapper
 from ding.utils import msgpack_helper
 from ding.utils.data.nested import FLOAT32_MAX, own_copy
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.log_helper import in_one_line, shown
 from ding.utils.object_state import SavedAttributes
 
@@ -168,9 +167,7 @@ class LazyEnv(BaseEnv):
         try:
             info = {**info, "terminated": terminated, "truncated": truncated}
         except TypeError:
-            raise EnvOutputError(
-                f"{self!r}: the info of step() is {shown(info)}; return a dict, which may be empty"
-            ) from None
+            raise EnvOutputError(f"{self!r}: the info of step() is {shown(info)}; return a dict") from None
         done = terminated or truncated
         if done:
             self._add_return(info)
@@ -192,9 +189,7 @@ class LazyEnv(BaseEnv):
         """
         made_with = None if self._env is None else self._env.render_mode
         if made_with != mode:
-            raise RuntimeError(
-                f"{self!r} renders {made_with!r}, not {mode!r}; make it with render_mode={mode!r}, and reset it first"
-            )
+            raise RuntimeError(f"{self!r} renders {made_with!r}; make it with render_mode={mode!r}, and reset it first")
         return self._env.render()
 
     def get_state(self) -> dict[str, Any]:
@@ -241,10 +236,7 @@ class LazyEnv(BaseEnv):
         is_normalized = any(isinstance(wrapper, RunningNormWrapper) for wrapper in wrappers)
         is_other = not is_normalized and msgpack_helper.pack(obs) != state["obs"]
         if is_other or (not wrappers and replayed != msgpack_helper.pack(state["return"])):
-            raise RuntimeError(
-                "the replayed episode ends at another observation or return: the env is not deterministic, or holds "
-                "state that its seed and actions do not decide"
-            )
+            raise RuntimeError("the replayed episode ends at another observation or return: it is not deterministic")
 
     def random_action(self) -> Any:
         """Return a sample of the action space, numbers as arrays (an integer as int64 [1])."""
@@ -256,11 +248,7 @@ class LazyEnv(BaseEnv):
         Raises:
             ImportError: the package that encodes videos is not installed.
         """
-        try:
-            import moviepy  # noqa: F401
-        except ImportError as e:
-            pygame = " pygame" if importlib.util.find_spec("pygame") is None else ""  # it draws envs such as CartPole
-            raise missing_package("recording videos", f"moviepy{pygame}", "video") from e
+        optional_module("moviepy", "recording videos", "moviepy pygame", "video")  # pygame draws envs such as CartPole
         self._replay_path = "./video" if replay_path is None else str(replay_path)
         if self._env is not None:
             self._discard(self._env)  # for one that records
@@ -350,22 +338,11 @@ class LazyEnv(BaseEnv):
 
 # Wrappers that stack frames, with the attribute of their number, and wrappers that leave observations as they are.
 _STACKS = {"FrameStackObservation": "stack_size", "FrameStackWrapper": "n_frames", "FrameStack": "num_stack"}
-_WITHOUT_CHANGES = frozenset(
-    [
-        "ClipReward",
-        "ClipRewardWrapper",
-        "EvalEpisodeReturnWrapper",
-        "GymAdapter",
-        "NormalizeReward",
-        "OrderEnforcing",
-        "PassiveEnvChecker",
-        "RecordEpisodeStatistics",
-        "RecordVideo",
-        "TimeLimit",
-        "TimeLimitWrapper",
-        "TransformReward",
-    ]
-)
+_WITHOUT_CHANGES = {
+    *("ClipReward", "ClipRewardWrapper", "NormalizeReward", "TransformReward", "TimeLimit", "TimeLimitWrapper"),
+    *("EvalEpisodeReturnWrapper", "GymAdapter", "RecordEpisodeStatistics", "RecordVideo"),
+    *("OrderEnforcing", "PassiveEnvChecker"),
+}
 
 
 def _frame_stack_of(env: Any) -> int:
@@ -387,10 +364,7 @@ def begin_episode(env: Any, named: Any, **how: Any) -> tuple[Any, Any]:
     """
     begun = env.reset(**how)
     if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-        raise EnvOutputError(
-            f"{named!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; "
-            "return (observation, info)"
-        )
+        raise EnvOutputError(f"{named!r}: reset() returned {in_one_line(begun)}; return (observation, info)")
     return begun[0], begun[1]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ from ding.utils.config_helper import (
     instance_of,
 )
 from ding.utils.data.nested import own_copy
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.log_helper import shown
 from ding.utils.references import plain, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
@@ -200,10 +200,6 @@ class _Game:
 
 
 def _make_by_module(env_id: str, **kwargs: Any) -> Any:
-    try:
-        module = importlib.import_module(env_id)
-    except ImportError as e:
-        if env_id.split(".")[0] == "pettingzoo" and importlib.util.find_spec("pettingzoo") is None:
-            raise missing_package(f"env (type pettingzoo): {env_id}", "pettingzoo") from e
-        raise
-    return module.parallel_env(**kwargs)
+    if env_id.startswith("pettingzoo."):
+        optional_module("pettingzoo", f"env (type pettingzoo): {env_id}")
+    return importlib.import_module(env_id).parallel_env(**kwargs)

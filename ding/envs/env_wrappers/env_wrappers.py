@@ -21,7 +21,7 @@ from ding.envs.env_wrappers.normalize_wrappers import (  # noqa: F401
 )
 from ding.envs.env_wrappers.wrapper_factory import create_env_wrapper as create_env_wrapper
 from ding.envs.env_wrappers.wrapper_factory import update_shape as update_shape
-from ding.utils.import_helper import missing_package
+from ding.utils.import_helper import optional_module
 from ding.utils.registry_factory import ENV_WRAPPER_REGISTRY
 
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyz ,"
@@ -406,11 +406,7 @@ class WarpFrameWrapper(ObservationWrapper):
     def __init__(self, env: Any, size: int = 84) -> None:
         super().__init__(env)
         self.size = size
-        try:
-            import cv2
-        except ImportError as e:
-            raise missing_package("resizing frames", "opencv-python-headless", "atari") from e
-        self._cv2 = cv2
+        self._cv2 = optional_module("cv2", "resizing frames", "opencv-python-headless", "atari")
         space = self.env.observation_space
         warped = []
         for member in space.spaces if space_kind(space) == "Tuple" else [space]:

@@ -183,14 +183,14 @@ class ParallelRunState:
             if self._monitor.is_over:
                 return
             about = describe_state(
-                "parallel",
-                self._exp_name,
-                self._config,
-                reason,
-                progress.train_iter,
-                progress.env_steps,
-                progress.last_return,
                 [_INEXACT],
+                kind="parallel",
+                exp_name=self._exp_name,
+                config=self._config,
+                reason=reason,
+                train_iter=progress.train_iter,
+                env_step=progress.env_steps,
+                last_return=progress.last_return,
             )
             size = self._folder.write(state, about)
         except Exception as e:  # a run does not end because its state cannot be saved

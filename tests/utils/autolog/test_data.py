@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding.utils.autolog import LoggedModel, LoggedValue, RangedData, TickTime, TimeRangedData
+from ding.utils.autolog import LoggedModel, LoggedValue, TickTime, TimeRangedData
 
 
 class Settable(TickTime):
@@ -33,14 +33,6 @@ def test_extend_appends_each():
     assert data.history() == [(0, 1), (0, 2)]
 
 
-def test_it_is_true_when_something_was_recorded():
-    clock = TickTime()
-    data = TimeRangedData(clock, 3)
-    assert not data
-    assert (data.expire, data.time, data.history()) == (3, clock, [])
-    assert data.append(0)
-
-
 def test_there_is_no_current_value_before_the_first():
     with pytest.raises(ValueError, match="nothing was recorded"):
         TimeRangedData(TickTime(), 3).current()
@@ -59,33 +51,6 @@ def test_time_that_goes_back_is_refused():
     clock.set(4)
     with pytest.raises(ValueError, match="went back"):
         data.append(2)
-
-
-def test_a_clock_of_ones_own_can_be_given_by_a_subclass():
-    class Always(RangedData):
-        def _get_time(self):
-            return 1
-
-    assert Always(2).append("x").history() == [(1, "x")]
-
-
-@settings(max_examples=50)
-@given(
-    expire=st.integers(1, 6),
-    events=st.lists(
-        st.one_of(st.floats(-10, 10).map(lambda v: ("put", v)), st.integers(1, 9).map(lambda d: ("go", d)))
-    ),
-)
-def test_the_history_agrees_with_a_plain_list(expire, events):
-    clock, told = TickTime(), []
-    data = TimeRangedData(clock, expire)
-    for kind, value in events:
-        if kind == "put":
-            data.append(value)
-            told.append((clock.time(), value))
-        else:
-            clock.step(value)
-        assert data.history() == plain_history(told, clock.time(), expire)
 
 
 class Pair(LoggedModel):

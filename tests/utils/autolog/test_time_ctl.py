@@ -1,4 +1,3 @@
-import threading
 import time
 
 import numpy as np
@@ -41,26 +40,6 @@ def test_a_frozen_proxy_stands_still_until_it_is_unfrozen():
     proxy.unfreeze()
     assert (proxy.is_frozen, proxy.time()) == (False, 1)
     assert TimeProxy(clock, frozen=True).is_frozen
-
-
-def test_a_second_freeze_waits_for_the_unfreeze_of_the_first():
-    clock = TickTime()
-    proxy = TimeProxy(clock, frozen=True)
-    frozen = threading.Event()
-
-    def second():
-        proxy.freeze()
-        frozen.set()
-
-    thread = threading.Thread(target=second)
-    thread.start()
-    assert not frozen.is_set()
-    clock.step()
-    proxy.unfreeze()
-    assert frozen.wait(10)
-    thread.join()
-    assert proxy.time() == 1
-    proxy.unfreeze()
 
 
 @pytest.mark.parametrize("lock_type", list(LockContextType))

@@ -300,7 +300,7 @@ def test_a_truncated_state_is_refused_and_nothing_is_lost(make, killed, chunks):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"seed": 1}, "seed: 0 then, 1 now; make them equal"),
+        ({"seed": 1}, "seed: 0 then, 1 now"),
         ({"commander": "solo"}, "policy.other.commander.type: 'scripted_with_state' then, 'solo' now"),
         ({"replay_buffer": {"alpha": 0.5}}, "policy.other.replay_buffer.alpha: missing then, 0.5 now"),
     ],
@@ -312,7 +312,7 @@ def test_the_state_of_another_config_is_refused_with_the_keys_that_differ(make, 
 
 def test_the_state_of_a_serial_run_is_refused(make, chunks):
     StateFolder(PATH).write({"parts": {}}, {"kind": "serial", "config": {}})
-    refused(make, chunks, "is that of a serial run, which no parallel run resumes; choose another exp_name")
+    refused(make, chunks, "is that of a serial run, which no parallel run resumes")
 
 
 def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, killed, chunks):
