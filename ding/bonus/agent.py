@@ -259,7 +259,9 @@ class Agent:
         """Return the main config, which is complete except for what follows from the spaces of the env."""
         if cfg is None and env_id not in self._examples:
             raise ConfigError(
-                f"{type(self).__name__} has no config for {env_id!r}, only for {self.supported_env_list}; pass cfg"
+                f"{type(self).__name__} has no config for env_id = {env_id!r}; it has some for "
+                f"{', '.join(self.supported_env_list)}. For another env pass cfg, with the sections env and policy, "
+                "and env if gymnasium does not make it"
             )
         main = self._sections(EasyDict(copy.deepcopy(self._examples[str(env_id)] if cfg is None else cfg)))
         main.pop("seed", None)  # the argument counts
@@ -311,7 +313,8 @@ class Agent:
     def _weights(self) -> Any:
         if self._checkpoint is None and self._model is None:
             raise RuntimeError(
-                f"{type(self).__name__} has no weights yet: train it, or pass policy_state_dict or model"
+                f"{type(self).__name__} has no weights yet: call train(), read best to load earlier "
+                "ones, or pass policy_state_dict or model"
             )
         return self._checkpoint
 
@@ -380,6 +383,8 @@ class PPOF(Agent):
         main = EasyDict(policy={})
         for key, value in cfg.items():
             if key not in _FLAT:
-                raise ConfigError(f"PPOF: cfg has the unknown key {key!r}")
+                raise ConfigError(
+                    f"PPOF: cfg has the unknown key {key!r}; cfg may also have the sections env and policy"
+                )
             put(main, _FLAT[key], bool(value) if key == "value_norm" else value)
         return main

@@ -325,7 +325,9 @@ class _Compiler:
         main_section = value_at(self.user, _BUFFER) or {}  # its types only, as it is merged later
         if not section.get(_FLAG, False):
             if main_section.get(_FLAG, False):
-                raise ConfigError(f"{_BUFFER}.{_FLAG} = True is not allowed: this policy uses one buffer")
+                raise ConfigError(
+                    f"{_BUFFER}.{_FLAG} = True is not allowed: this policy uses one buffer; leave the key out"
+                )
             if isinstance(given, Mapping):
                 raise ConfigError(f"buffer = {given!r} is not allowed: this policy uses one buffer; pass one class")
             cls = given or resolve_class("replay_buffer", section, f"{_BUFFER} (or create_config.replay_buffer)")
@@ -488,7 +490,10 @@ def compile_triple(
         create.setdefault(name, {"type": kind})
     compiler.complete_create()
     if compiler.use_hindsight():
-        raise ConfigError("the replay buffer 'her' works in serial training only; leave out parallel, or her")
+        raise ConfigError(
+            "the replay buffer 'her' works in serial training only, because the buffers of parallel training hold no "
+            "observations; leave out parallel, or her"
+        )
     check_values(system, "system_config", SYSTEM_SETTINGS.rules())
     compiler.add_sections({name: resolve_class(name, create[name]) for name in ("env", "env_manager", "policy")})
     for mode, name in (("learn", "learner"), ("collect", "collector"), ("other", "commander")):

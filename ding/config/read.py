@@ -182,7 +182,9 @@ def read_packed_config(path: str) -> EasyDict:
     except ValueError as e:
         cfg = e
     if not isinstance(cfg, dict) or not {"main", "system"} <= cfg.keys():
-        raise ConfigError(f"{os.path.abspath(path)} was not written by dist_prepare_config; pickles are not read")
+        raise ConfigError(
+            f"{os.path.abspath(path)} was not written by dist_prepare_config; pickles are not read, so write it again"
+        )
     return EasyDict(cfg)
 
 

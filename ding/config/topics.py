@@ -80,7 +80,9 @@ MAIN_SETTINGS = Settings(
         "policy.model": _read("Arguments of the model, and its `type`.", {}),
         "policy.model.obs_shape": _read("Shape of an observation; by default that of the env."),
         "policy.model.action_shape": _read("Number of actions, or shape of real-valued ones; by default the env's."),
-        "policy.model.net_arch": _read("Widths of hidden layers: a list, or a dict of lists, `pi` and `vf` or `qf`."),
+        "policy.model.net_arch": _read(
+            "Widths of the hidden layers: a list, or for actor and critic a dict of lists, `pi` and `vf` or `qf`."
+        ),
         "policy.model.activation": _read("Activation between layers: a name, or a class of torch.nn."),
         "policy.learn.learner": _read("Settings of the learner.", {}),
         "policy.learn.batch_size": _count(1, "Number of samples in a batch."),
@@ -144,7 +146,9 @@ _MEANINGS = {
     "actor_lr lr_actor pi_lr policy_lr": Meaning(_ACTOR_RATE),
     "critic_lr lr_critic q_lr vf_lr value_lr": Meaning(_CRITIC_RATE),
     "alpha_lr ent_lr": Meaning(("policy.learn.learning_rate_alpha",)),
-    "lr_schedule learning_rate_schedule anneal_lr": Meaning(("policy.learn.lr_scheduler",), "such as 'linear'"),
+    "lr_schedule learning_rate_schedule anneal_lr": Meaning(
+        ("policy.learn.lr_scheduler",), "such as 'linear', which multiplies the learning rate"
+    ),
     "gamma discount discount_rate": Meaning(DISCOUNTS),
     "buffer_size buffer_capacity replay_size memory_size": Meaning(("policy.other.replay_buffer.replay_buffer_size",)),
     "n_steps num_steps": Meaning((*_COLLECTED[:2], *_NSTEP)),
@@ -154,20 +158,28 @@ _MEANINGS = {
     "episode_per_collect collection_num_episodes": Meaning(_COLLECTED[2:]),
     "hidden_sizes hidden_size hidden_dim num_cells": Meaning(("policy.model.net_arch",)),
     "tau soft_update_coef": Meaning(("policy.learn.target_theta",)),
-    "polyak": Meaning(("policy.learn.target_theta",), "which is 1 - polyak if the target keeps that share"),
+    "polyak": Meaning(
+        ("policy.learn.target_theta",), "which is 1 - polyak if polyak is the share that the target keeps"
+    ),
     "target_update_interval target_network_frequency": Meaning(_TARGET_FREQ, "which counts training iterations"),
     "target_network_update_freq target_update_freq": Meaning(_TARGET_FREQ),
     "ent_coef entropy_coef entropy_coeff entropy_bonus": Meaning(("policy.learn.entropy_weight", "policy.learn.alpha")),
-    "vf_coef value_coef value_loss_coef critic_coeff": Meaning(_VALUE_WEIGHT, "of half of the squared error in PPO"),
+    "vf_coef value_coef value_loss_coef critic_coeff": Meaning(
+        ("policy.learn.value_weight",), "which PPO multiplies by half of the squared error, as CleanRL does"
+    ),
     "clip_range clip_coef clip_epsilon eps_clip": Meaning(("policy.learn.clip_ratio",)),
     "gae_lambda lmbda lam": Meaning(("policy.collect.gae_lambda",)),
     "n_epochs num_epochs update_epochs repeat_per_collect": Meaning(_UPDATES[::-1]),
     "gradient_steps num_updates": Meaning(_UPDATES),
     "update_per_step utd_ratio": Meaning(_UPDATES, "which is for a whole collection, not a step"),
-    "batch_size minibatch_size mini_batch_size sgd_minibatch_size": Meaning(_BATCH),
+    "batch_size minibatch_size mini_batch_size sgd_minibatch_size": Meaning(
+        ("policy.learn.batch_size", "policy.batch_size")
+    ),
     "max_grad_norm clip_grad_norm grad_norm gradient_clip": Meaning(CLIPPING),
     "norm_adv normalize_advantage advantage_normalization": Meaning(("policy.learn.adv_norm",)),
-    "learning_starts start_timesteps init_random_frames start_steps warmup_steps": Meaning(_RANDOM),
+    "learning_starts start_timesteps init_random_frames start_steps warmup_steps": Meaning(
+        ("policy.random_collect_size",)
+    ),
     "exploration_fraction eps_decay epsilon_decay": Meaning(_DECAY, "which counts env steps"),
     "annealing_num_steps eps_train_decay": Meaning(_DECAY),
     "exploration_initial_eps start_e eps_init eps_start epsilon_start eps_train": Meaning(("policy.other.eps.start",)),
@@ -188,11 +200,15 @@ _MEANINGS = {
     "save_interval": Meaning(_SAVE_FREQ),
     "save_freq": Meaning(_SAVE_FREQ, "which counts training iterations"),
     "eval_interval evaluation_interval": Meaning(("policy.eval.evaluator.eval_freq",)),
-    "total_timesteps": Meaning((), "env_steps=... in train, --env-steps, or max_env_step=... in a pipeline"),
+    "total_timesteps": Meaning(
+        (), "env_steps=... in train, --env-steps on the command line, max_env_step=... in a pipeline"
+    ),
     "policy_kwargs": Meaning((), "its entries as settings: net_arch=[64, 64], and activation='tanh' for activation_fn"),
     "activation_fn": Meaning((), "activation='tanh', 'relu' and so on, as a setting"),
     "callback": Meaning((), "on_evaluation=..., a function of env steps and mean return, in train, or a LearnerHook"),
-    "frame_stack n_stack": Meaning((), "gymnasium.wrappers:FrameStackObservation in env.wrappers"),
+    "frame_stack n_stack": Meaning(
+        (), "env.wrappers = [('gymnasium.wrappers:FrameStackObservation', {'stack_size': 4})]"
+    ),
     "tensorboard_log": Meaning((), "folder=..., the folder of the run, which always has TensorBoard files in log/"),
 }
 MEANINGS = {name: meaning for names, meaning in _MEANINGS.items() for name in names.split()}
@@ -224,7 +240,10 @@ def check_tree(tree: Any, where: str) -> None:
         return
     for key, value in tree.items():
         if not fits_config(key):
-            raise ConfigError(f"the key {key!r} in {where} is not allowed; choose a str that names no method of a dict")
+            raise ConfigError(
+                f"the key {key!r} in {where} is not allowed: the keys of a config are attributes; choose a str that "
+                "is not the name of a method of a dict"
+            )
         if key == "import_names" and not isinstance(value, (list, tuple, type(None))):
             raise ConfigError(f"{where}.import_names = {value!r} is not allowed; it must be a list of module names")
         check_tree(value, f"{where}.{key}")
@@ -241,7 +260,9 @@ def check_sections(user: Mapping[str, Any]) -> None:
         section = value_at(user, above[0]) if above else user
         is_section = key not in (section or {}) or isinstance(section[key], Mapping)
         if not is_section and not (path in _OPTIONAL and section[key] is None):
-            raise ConfigError(f"{path} = {section[key]!r} is not allowed; it must be a dict, or left out")
+            raise ConfigError(
+                f"{path} = {section[key]!r} is not allowed; it must be a dict; leave it out for the defaults"
+            )
 
 
 def check_seed(seed: Any) -> int:
@@ -277,7 +298,10 @@ def check_main(main: Mapping[str, Any], has_buffer: bool) -> None:
     where = "policy.learn.batch_size" if value_at(main, "policy.batch_size") is None else "policy.batch_size"
     batch_size, size = value_at(main, where), value_at(main, "policy.other.replay_buffer.replay_buffer_size")
     if isinstance(batch_size, int) and isinstance(size, (int, float)) and batch_size > size:
-        raise ConfigError(f"replay_buffer_size = {size!r} must be at least {where} = {batch_size!r}")
+        raise ConfigError(
+            f"policy.other.replay_buffer.replay_buffer_size = {size!r} is not allowed; it must be at least {where} = "
+            f"{batch_size!r}; increase the size or reduce the batch"
+        )
 
 
 # --- the names of keys in a user's config: which of them are read, and what the others probably mean ---
@@ -379,7 +403,11 @@ class KnownKeys:
         if not paths:
             names = {path.rpartition(".")[2] for path in self._settings}
             near = nearest(name, names | {other for other in MEANINGS if self.meant_by(other)})
-            raise ConfigError(f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else ''}")
+            raise ConfigError(
+                f"nothing reads a setting {name!r}{f'; did you mean {near!r}?' if near else '.'} "
+                "`ding show CONFIG` lists the keys, and config={'policy.learn....': value} or --set "
+                "policy.learn....=VALUE sets any of them"
+            )
         if not places and note:
             raise ConfigError(f"{name} has another meaning here: set {self._one_of(paths)}, {note}")
         if all(path.rpartition(".")[2].startswith(("learning_rate", "discount_factor")) for path in paths):
@@ -393,7 +421,10 @@ class KnownKeys:
         most = max(path.count(".") for path in paths)
         deepest = [path for path in paths if path.count(".") == most]
         if len(deepest) > 1:
-            raise ConfigError(f"{name} may mean {self._one_of(deepest)}: write the full key, such as {deepest[0]}")
+            raise ConfigError(
+                f"{name} may mean {self._one_of(deepest)}: write the full key, as in config={{{deepest[0]!r}: ...}} or "
+                f"--set {deepest[0]}=VALUE"
+            )
         return deepest
 
     def find_unknown(self, section: Mapping[str, Any], at: str = "", shown: str | None = None) -> list[UnknownKey]:

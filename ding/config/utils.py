@@ -219,7 +219,10 @@ def parallel_transform_slurm(*args: Any, **kwargs: Any) -> EasyDict:
     Raises:
         NotImplementedError: Always.
     """
-    raise NotImplementedError("platform 'slurm' is not supported; use 'local', or start the roles one by one")
+    raise NotImplementedError(
+        "platform 'slurm' is not supported; use platform 'local' on one allocated node, or start the roles one by one "
+        "with your hosts and ports"
+    )
 
 
 # DQN on CartPole, with the naive commander.

@@ -48,7 +48,10 @@ def check_schedule(schedule: Any, has_length: bool, limits: str) -> None:
         ConfigError: it is not known.
     """
     if not has_length and follows_progress(schedule):
-        raise ConfigError(f"policy.learn.lr_scheduler = {shown(schedule)} needs the length of the run: give {limits}")
+        raise ConfigError(
+            f"policy.learn.lr_scheduler = {shown(schedule)} follows the progress of the run, whose length is not "
+            f"known: give {limits}, or choose a schedule by steps, as {{'epoch_num': 1000, 'min_lr_lambda': 0}}"
+        )
 
 
 def set_limits(main: Any, system: Any, max_train_iter: int, max_env_step: int) -> None:
@@ -122,15 +125,27 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
     has_number = "update_per_collect" in policy["learn"]
     if not has_buffer:
         if has_number and not on_policy:
-            raise ConfigError(f"policy.on_policy = False: {kind!r} learns from a buffer; call serial_pipeline")
+            raise ConfigError(
+                f"policy.on_policy = False: the policy {kind!r} learns from a replay buffer; call serial_pipeline, or "
+                "set policy.on_policy = True if it learns only from what it has just collected"
+            )
         return
     buffer = policy["other"]["replay_buffer"]
     if buffer.get("multi_buffer", False):
-        raise ConfigError(f"the policy {kind!r} learns from several replay buffers, and serial_pipeline has one")
+        raise ConfigError(
+            f"the policy {kind!r} learns from several replay buffers, and serial_pipeline has one: train it in a loop "
+            "of your own, with create_buffer for each section of policy.other.replay_buffer"
+        )
     if on_policy:
-        raise ConfigError(f"policy.on_policy = True: {kind!r} learns from new samples; call serial_pipeline_onpolicy")
+        raise ConfigError(
+            f"policy.on_policy = True: the policy {kind!r} learns only from what it has just collected; call "
+            "serial_pipeline_onpolicy, or set policy.on_policy = False if it can learn from old samples"
+        )
     if not has_number:
-        raise ConfigError("policy.learn.update_per_collect, the number of batches after each collection, is missing")
+        raise ConfigError(
+            "policy.learn.update_per_collect is missing; set it to the number of batches to train on after each "
+            "collection, or call serial_pipeline_onpolicy if the policy is on-policy"
+        )
 
 
 def check_hindsight(cfg: Mapping[str, Any], can_relabel: bool) -> None:
@@ -146,14 +161,23 @@ def check_hindsight(cfg: Mapping[str, Any], can_relabel: bool) -> None:
     if value_at(policy, "other.replay_buffer.type") != "her":
         return
     if not can_relabel:
-        raise ConfigError(f"the replay buffer 'her' needs a policy of serial_pipeline, not {policy['type']!r}")
+        raise ConfigError(
+            "the replay buffer 'her' needs an off-policy policy that learns in serial_pipeline, such as dqn, ddpg, td3 "
+            f"or sac; {policy['type'].removesuffix('_command')!r} does not; leave out her, or choose another policy"
+        )
     for key in ("nstep", "collect.unroll_len"):
         number = value_at(policy, key, 1)
         if number != 1:
-            raise ConfigError(f"policy.{key} = {number} is not allowed with the replay buffer 'her'; it must be 1")
+            raise ConfigError(
+                f"policy.{key} = {number} is not allowed with the replay buffer 'her', which replaces the goals of "
+                "single steps; set it to 1"
+            )
     for key in ("norm_obs", "norm_reward"):
         if value_at(cfg, f"env.{key}.use_norm"):
-            raise ConfigError(f"env.{key} (normalize) is not allowed with the replay buffer 'her'")
+            raise ConfigError(
+                f"env.{key} is not allowed with the replay buffer 'her', which computes rewards from goals as the env "
+                "shows them; leave out her or the normalization (normalize)"
+            )
 
 
 def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: bool = False) -> None:
@@ -178,7 +202,10 @@ def check_model_fits_env(model_cfg: Mapping[str, Any], env: Any, is_foreign: boo
         except ConfigError:
             continue
         if not _fits(shape, wanted):
-            raise ConfigError(f"policy.model.{key} = {shape!r} does not fit {shown(space)}; it must be {wanted!r}")
+            raise ConfigError(
+                f"policy.model.{key} = {shape!r} does not fit the env, whose {space_name} is {shown(space)}; leave it "
+                f"out, set it to {wanted!r}, or choose another env"
+            )
 
 
 def _fits(shape: Any, wanted: Any) -> bool:
@@ -295,12 +322,19 @@ def model_shape(key: str, space: Any) -> Any:
         return [int(count) for count in space.nvec.reshape(-1)]
     if kind == "Box" and space.shape:
         if key == "obs_shape" and has_channels_last(space):
-            raise ConfigError(f"obs_shape is missing, and {space.shape} has channels last: set env.channels_first")
+            raise ConfigError(
+                f"policy.model.obs_shape is missing, and the env shows images with their channels last, {space.shape}; "
+                "encoders take (channels, height, width): set env.channels_first = True (type gymnasium), or wrap the "
+                "env"
+            )
         return int(space.shape[0]) if len(space.shape) == 1 else [int(size) for size in space.shape]
     usable = "a Discrete, a MultiDiscrete or a Box"
     if key == "obs_shape":
         usable = "a Box or a Dict of them, as by env.wrappers = ['gymnasium.wrappers:FlattenObservation']"
-    raise ConfigError(f"policy.model.{key} is missing: {shown(space)} does not tell it; it must be {usable}")
+    raise ConfigError(
+        f"policy.model.{key} is missing, and the env's {_SHAPES[key]} {shown(space)} does not tell it: set it, or wrap "
+        f"the env so that the space is {usable}"
+    )
 
 
 def branches_of(space: Any) -> tuple[int, int]:
@@ -313,7 +347,10 @@ def branches_of(space: Any) -> tuple[int, int]:
     counts = np.ravel(model_shape("action_shape", space)).tolist() if is_choice else []
     if len(set(counts)) == 1:
         return len(counts), counts[0]
-    raise ConfigError(f"policy.model.{_BRANCHES} is missing, and {shown(space)} is no MultiDiscrete of equal counts")
+    raise ConfigError(
+        f"policy.model.{_BRANCHES} is missing, and the env's action_space {shown(space)} does not tell it: branches "
+        "need a MultiDiscrete of equal counts, which env.act_bins makes of a bounded Box"
+    )
 
 
 def _shows_bytes(space: Any) -> bool:

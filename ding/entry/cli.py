@@ -170,7 +170,9 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
         changes = [change for change in ("add", "delete", "restart") if options[change]]
         actions = [*([options["module"]] if options["module"] else []), *changes]
         if len(actions) != 1:
-            raise click.UsageError(f"-m dist needs -M ({', '.join(MODULES)}), --add, --delete or --restart")
+            raise click.UsageError(
+                f"-m dist needs -M with one of {', '.join(MODULES)}, or --add, --delete or --restart"
+            )
         if len(options["seed"]) > 1:
             raise click.UsageError("-m dist takes one seed")
         action = actions[0]

@@ -35,7 +35,9 @@ def show_registries(names: Sequence[str]) -> None:
     registries = registry_factory.registries
     unknown = [name for name in names if name not in registries]
     if unknown:
-        raise click.UsageError(f"not support registry name {', '.join(unknown)}; there are: {', '.join(registries)}")
+        raise click.UsageError(
+            f"[ERROR]: not support registry name {', '.join(unknown)}; there are: {', '.join([*registries, 'recipes'])}"
+        )
     variables = {id(value): variable for variable, value in vars(registry_factory).items()}
     found = registrations(_ROOT, _EXAMPLES)
     for name in names or registries:
@@ -182,7 +184,10 @@ def train(
             _resume(config, {"seed": seeds, "jobs": jobs > 1, "set": settings}, options)
             return
         if not os.path.isfile(config):
-            raise click.UsageError(f"there is no config file or run {config!r}; to train a policy, name its env, too")
+            raise click.UsageError(
+                f"there is no config file {config!r}; to train a policy, name its env, too: "
+                f"ding train {config} CartPole-v1"
+            )
     seeds = seeds or (0,)
     with _folder_of(config) if env is None else contextlib.nullcontext():
         folders = _folders_of(seeds, config, env, settings, options.pop("exp_name"))

@@ -332,7 +332,10 @@ def resume_run(
         raise StateError(f"there is no state in {folder!r} to resume from; start the run again as before")
     arguments = states[-1].about.get("arguments", {})
     if arguments.get("objects"):
-        raise ConfigError(f"{folder} cannot hold {', '.join(arguments['objects'])}: start its script with resume=True")
+        raise ConfigError(
+            f"the run in {folder} had {', '.join(arguments['objects'])} of its own, which its folder cannot hold: "
+            "start its script again, with resume=True"
+        )
     main, create = run.configs()
     if device is not None:
         main.policy.cuda = cuda_of(device)

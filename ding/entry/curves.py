@@ -97,7 +97,9 @@ def read_curves(paths: Sequence[Path], axis: Axis = "env_step", metric: str | No
                 folder
             )
     if not groups:
-        raise FileNotFoundError(f"no evaluation has been recorded in {', '.join(map(str, paths))}")
+        raise FileNotFoundError(
+            f"no evaluation has been recorded in {', '.join(repr(os.fspath(path)) for path in paths)}"
+        )
     labels = _labels(list(groups.values()))
     return [_curve(label, folders, axis, metric) for label, folders in zip(labels, groups.values(), strict=True)]
 

@@ -117,7 +117,8 @@ def _check_seed(env: Any) -> None:
             if not _equal(plain(one), plain(other)):
                 raise AssertionError(
                     f"two episodes with one seed and equal actions differ at step {step}: the {what} was "
-                    f"{in_one_line(one)} and {in_one_line(other)}"
+                    f"{in_one_line(one)} and {in_one_line(other)}; take all random numbers from a generator that "
+                    "seed() or reset() seeds"
                 )
     if len(first) != len(second):
         raise AssertionError(f"two episodes with one seed and equal actions have {len(first)} and {len(second)} steps")

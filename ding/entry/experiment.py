@@ -293,7 +293,10 @@ class Experiment:
         policy, world_size = self.cfg.policy, get_world_size()
         self._check_episodes()
         if world_size > 1 and not policy.get("multi_gpu", False):
-            raise ConfigError(f"policy.multi_gpu must be True on {world_size} ranks, or their models would drift apart")
+            raise ConfigError(
+                f"policy.multi_gpu = False is not allowed on {world_size} ranks, whose models would drift apart; set "
+                "policy.multi_gpu = True, or train outside DDPContext"
+            )
         check_saved(self.main)
         check_hindsight(self.cfg, rounds.can_relabel)
         limits = "max_train_iter or max_env_step (iterations or env_steps in train, --train-iter or --env-steps)"
@@ -490,8 +493,12 @@ def load_state(mode: Any, state_dict: dict[str, Any] | None, model: Any) -> Any:
         try:
             mode.load_state_dict(state_dict)
         except RuntimeError as e:
-            text = "The weights do not fit the network; pass the `model` that was trained, or another checkpoint."
-            raise RuntimeError(f"{text}\n{e}") from e
+            text = (
+                "pass the `model` that was trained, as in Training.load(folder, model=...)"
+                if model is None
+                else "they are not of the `model` that was passed"
+            )
+            raise RuntimeError(f"The weights do not fit the network; {text}, or give another checkpoint.\n{e}") from e
         return normalization_of(state_dict)
     if model is None:
         raise ConfigError("the policy has no weights: pass a state dict, the path of a checkpoint, or a model")

@@ -49,7 +49,10 @@ class RunFolder:
         config = os.path.join(self.path, CONFIG)
         if not os.path.isfile(config):
             what = "contains no training" if os.path.isdir(self.path) else "does not exist"
-            raise FileNotFoundError(f"the folder {self.path!r} {what}: {CONFIG} is missing")
+            raise FileNotFoundError(
+                f"the folder {self.path!r} {what}: {CONFIG} is missing; give the folder that a training has written, "
+                "its exp_name"
+            )
         compiled = read_config_directly(os.path.abspath(config))["exp_config"]  # a folder `~` is no home
         self.is_parallel = "system" in compiled
         self.compiled = EasyDict(compiled["main"] if self.is_parallel else compiled)
@@ -127,7 +130,10 @@ class RunFolder:
         elif checkpoints:
             return checkpoints.get(BEST) or list(checkpoints.values())[-1]
         wanted = "" if name is None else f" {name!r}"
-        raise FileNotFoundError(f"there is no checkpoint{wanted} in {self.path!r}, only {', '.join(checkpoints)}")
+        raise FileNotFoundError(
+            f"there is no checkpoint{wanted} in {os.path.join(self.path, 'ckpt')!r}; "
+            f"there are: {', '.join(checkpoints) or 'none'}"
+        )
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:

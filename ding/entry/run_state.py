@@ -102,7 +102,11 @@ def choose_start(
     from_checkpoint = by_key and not resume and bool(hook.get("load_ckpt_before_run"))
     if get_world_size() > 1 and not from_checkpoint:
         key = "resume" if resume else "policy.learn.resume_training"
-        raise ConfigError(f"{key} = True works with one process only; resume several from load_ckpt_before_run")
+        raise ConfigError(
+            f"{key} = True works with a single process only: the state "
+            "of several ranks is not saved; load a checkpoint with policy.learn.resume_training = True and "
+            "learn.learner.hook.load_ckpt_before_run"
+        )
     if from_checkpoint:
         return Start(settings, renew=False, state=None)
     path = os.path.join(cfg.exp_name, FOLDER)

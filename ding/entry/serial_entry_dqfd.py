@@ -136,7 +136,10 @@ def with_reward(samples: list[Any], value: float) -> Any:
     columns = table.columns if table is not None else samples[0] if samples else {}
     keys = {"adv", "return"} & columns.keys()
     if keys:
-        raise ConfigError(f"serial_pipeline_sqil needs samples without {' and '.join(sorted(keys))}, made of rewards")
+        raise ConfigError(
+            f"the policy computes {' and '.join(sorted(keys))} of its samples from the env's rewards when it collects, "
+            "so serial_pipeline_sqil cannot train it; take one that learns from rewards, such as dqn, sql or impala"
+        )
     if table is not None:
         rewards = map_node(
             lambda column: Column(column.kind, np.full_like(column.values(), value), None, column.steps),
@@ -205,7 +208,10 @@ class _DQFDRounds(ExpertRounds, SavedAttributes):
                 raise ConfigError(f"policy.{key} is missing: serial_pipeline_dqfd needs it; the policy 'dqfd' has it")
         size = policy.learn.get("expert_replay_buffer_size", policy.other.replay_buffer.replay_buffer_size)
         if policy.learn.per_train_iter_k and size < policy.learn.batch_size:
-            raise ConfigError(f"policy.learn.expert_replay_buffer_size = {size} is less than policy.learn.batch_size")
+            raise ConfigError(
+                f"policy.learn.expert_replay_buffer_size = {size} is not allowed; it must be at least "
+                f"policy.learn.batch_size = {policy.learn.batch_size}, because the first batches are the expert's"
+            )
         self._rng = np.random.default_rng(rank_seed(run.cfg.seed, get_rank()))
         self.build_expert(stack, replay_buffer_size=size)
         run.further_parts["shares"] = self

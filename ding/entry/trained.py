@@ -253,7 +253,7 @@ def evaluate_pair(
         main.env.n_evaluator_episode = n_episode
         main.env.evaluator_env_num = min(n_episode, main.env.get("evaluator_env_num", 1))
     with tempfile.TemporaryDirectory() as main.exp_name:
-        experiment = Experiment.from_config(pair, seed, env_setting, model, needs_command_mode=False)
+        experiment = Experiment.from_config(pair, seed, env_setting, model)
         return experiment.evaluate(load_path=load_path, replay_path=replay_path)
 
 
@@ -329,7 +329,10 @@ class PolicyNetwork(nn.Module):
         while wrapper is not None and not isinstance(wrapper, HiddenStateWrapper):
             wrapper = getattr(wrapper, "_model", None)
         if wrapper is not None:
-            raise ConfigError(f"{type(policy).__name__} has a hidden state; use load_policy instead of an export")
+            raise ConfigError(
+                f"{type(policy).__name__} keeps a hidden state from one step to the next, which an exported network "
+                "cannot; use load_policy"
+            )
         if kind not in ("Box", "Discrete", "MultiDiscrete"):
             raise ConfigError(f"policies with the action space {space} cannot be exported; it must be one array")
         self.network = policy._model
@@ -388,7 +391,10 @@ def export_policy(trained: TrainedPolicy, path: str) -> None:
         raise ValueError(f"{path!r} is not allowed; its suffix must be .pt or .onnx")
     name, (shown_space, _) = type(trained.policy).__name__, trained.interface.spaces
     if any(has_members(member) for member in (entries_of(shown_space) or {}).values()):
-        raise ConfigError(f"{name} cannot be exported: flatten dicts and tuples within the dict of its observations")
+        raise ConfigError(
+            f"{name} cannot be exported: its observations are dicts or tuples within a dict; let the env flatten them, "
+            "and show the masks of several choices as one array"
+        )
     network = PolicyNetwork(trained.policy, trained.interface, trained.normalization)
     network.eval().requires_grad_(False)
     example, others = (_batch(shown_space, size) for size in (_TRACED, _CHECKED))
@@ -400,7 +406,9 @@ def export_policy(trained: TrainedPolicy, path: str) -> None:
         except RuntimeError:  # the number of observations is fixed in what was traced
             is_same = False
         if not is_same:
-            raise ConfigError(f"{name} cannot be exported: its network draws random numbers")
+            raise ConfigError(
+                f"{name} cannot be exported: its network draws random numbers, or depends on the number of observations"
+            )
         content = io.BytesIO()
         if suffix == ".pt":
             torch.jit.save(traced, content)

@@ -137,7 +137,10 @@ def train(
         >>> obs, _ = env.reset(); env.step(training.predict(obs))  # doctest: +SKIP
     """
     if env_steps is None and iterations is None and stop_value is None:
-        raise ConfigError("nothing ends the training: give env_steps (--env-steps), iterations or stop_value")
+        raise ConfigError(
+            "nothing ends the training: give env_steps, iterations or stop_value, as options --env-steps, --train-iter "
+            "or --stop-value"
+        )
     section = env_section_of(env)
     check_tree(section, "env")
     chosen = _recipe(policy, section, recipe)
@@ -155,7 +158,10 @@ def train(
     draft.change(model, {} if config is None else config, settings)
     network = model if isinstance(model, nn.Module) else None
     if parallel and network is not None:
-        raise ConfigError("model is a module, which other processes cannot make; give its class or a function")
+        raise ConfigError(
+            "model is a module, which other processes cannot make; give its class, or a function that makes it, with "
+            "its arguments if any as a pair (class, dict of arguments)"
+        )
     draft.complete(bool(parallel))
     limits = {
         "max_train_iter": UNLIMITED if iterations is None else iterations,
@@ -382,7 +388,9 @@ def _recipe(policy: str, section: Mapping[str, Any], choice: bool | str) -> Reci
         return find_recipe(policy, section.get("env_id")) if choice else None
     recipe = recipe_named(choice)
     if recipe.policy != policy:
-        raise ConfigError(f"the recipe {choice!r} is for the policy {recipe.policy!r}, not for {policy!r}")
+        raise ConfigError(
+            f"the recipe {choice!r} is not allowed with the policy {policy!r}: it is for {recipe.policy!r}"
+        )
     return recipe
 
 
@@ -474,9 +482,12 @@ class Draft:
                     del section[key]
         if isinstance(model, nn.Module):
             if section:
-                raise ConfigError(f"policy.model.{next(iter(section))} has no effect, since model is a module")
+                raise ConfigError(
+                    f"policy.model.{next(iter(section))} has no effect, since model is a module; leave it out"
+                )
             one_time_warning(
-                "model is a module, which the folder cannot hold: Training.load(folder, model=...) needs it again"
+                "model is a module, which the folder of the run cannot make again, so `ding eval` will not work and "
+                "Training.load(folder, model=...) needs it; a class, or a function that makes it, is saved by its name"
             )
 
     def change_by_name(self, settings: Mapping[str, Any]) -> None:
@@ -526,7 +537,8 @@ class Draft:
             env.setdefault("act_scale", True)
         elif space_kind(action_space) == "Box" and issubclass(self._policy_cls, QActorCriticPolicy):
             one_time_warning(
-                f"the action space {action_space} is not bounded, so {self.create.policy.type} acts within [-1, 1]"
+                f"the action space {action_space} is not bounded, so {self.create.policy.type} acts within [-1, 1]; if "
+                "that is not what the env means, wrap it, so that its action_space has bounds"
             )
         if not parallel and self.defaults.on_policy and "collect.gae_lambda" in self.settings:
             policy.collect.setdefault("collector", EasyDict()).setdefault("fixed_rollout", True)
@@ -549,7 +561,10 @@ def _model_section(model: Any) -> dict[str, Any]:
         model = model.func, model.keywords
     kind, arguments = model if isinstance(model, (list, tuple)) and len(model) == 2 else (model, {})
     if not (isinstance(kind, str) or callable(kind)) or not isinstance(arguments, Mapping):
-        raise TypeError(f"model = {shown(model)} is not allowed; it must be an nn.Module, what makes one, or a dict")
+        raise TypeError(
+            f"model = {shown(model)} is not allowed; it must be a class or function that makes an nn.Module, its name "
+            "module:name, a pair of it and a dict of its arguments, an nn.Module, or a dict of values of policy.model"
+        )
     return {**arguments, "type": kind}
 
 
@@ -560,7 +575,10 @@ def _merge(main: EasyDict, config: Any, section: str = "") -> None:
         ConfigError: `config` is no dict, or one of its keys no text.
     """
     if not (isinstance(config, Mapping) and all(isinstance(key, str) for key in config)):
-        raise ConfigError(f"config = {config!r} is not allowed; it must be a dict of values by dotted key")
+        raise ConfigError(
+            f"config = {config!r} is not allowed; it must be a dict of values by dotted key, such as "
+            "{'policy.learn.batch_size': 64}"
+        )
     for end, value in config.items():
         key = f"{section}{end}"
         if isinstance(value, Mapping) and isinstance(value_at(main, key), Mapping):

@@ -176,7 +176,9 @@ def _search(
     # Of lists, which the file of a study holds as well as numbers.
     warnings.filterwarnings("ignore", message="Choices for a categorical distribution should be")
     if not space or trials < 1 or not seeds:
-        raise ConfigError(f"search = {space!r}, trials = {trials!r}, seeds = {seeds!r}: there is nothing to search")
+        raise ConfigError(
+            f"search = {space!r}, trials = {trials!r} and seeds = {seeds!r} are not allowed: there is nothing to search"
+        )
     suggestions = {name: _suggestion(name, spec) for name, spec in space.items()}
     os.makedirs(folder, exist_ok=True)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(os.path.join(folder, _JOURNAL)))

@@ -35,7 +35,9 @@ def random_collect(
     """
     size = policy_cfg.get("random_collect_size", 0)
     if not size > 0:
-        raise ConfigError(f"policy.random_collect_size = {size!r} is not allowed; it must be a number above 0")
+        raise ConfigError(
+            f"policy.random_collect_size = {size!r} is not allowed; random_collect needs a number above 0"
+        )
     if policy_cfg.get("transition_with_policy_data", False):
         collector.reset_policy(policy.collect_mode)
     else:

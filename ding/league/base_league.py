@@ -147,7 +147,8 @@ class BaseLeague(Configurable, ABC):
         kinds = [key for key in self.cfg if "main_player" in key] or list(self.cfg.active_players)
         if len(kinds) != 1:
             raise ConfigError(
-                f"use_pretrain_init_historical needs one 'main_player', or one type of active players; found {kinds}"
+                "use_pretrain_init_historical needs exactly one config key that contains 'main_player' or, without "
+                f"any, one type of active players; found {', '.join(kinds) or 'none'}"
             )
         for category in self.cfg.player_category:
             parent_id = f"{kinds[0]}_{category}_0"
@@ -168,7 +169,8 @@ class BaseLeague(Configurable, ABC):
         path = paths.get(category) if isinstance(paths, Mapping) else None
         if not isinstance(path, str):
             raise ConfigError(
-                f"pretrain_checkpoint_path = {paths!r} is not allowed; it must be a dict with {category!r}"
+                f"pretrain_checkpoint_path = {paths!r} is not allowed; it must be a dict with the path of a file for "
+                f"the category {category!r}"
             )
         copy_checkpoint(path, self._path_of(player_id))
 
@@ -326,7 +328,10 @@ class BaseLeague(Configurable, ABC):
         with self._lock:
             active, states = {player.player_id: player for player in self.active_players}, state_dict["active_players"]
             if active.keys() != states.keys():
-                raise KeyError(f"the state has the active players {', '.join(states)}, the league {', '.join(active)}")
+                raise KeyError(
+                    f"the state has the active players {', '.join(states)}, the league {', '.join(active)}; create the "
+                    "league with the config of the state"
+                )
             for player_id, active_player in active.items():
                 self._restore(active_player, states[player_id])
             known = {player.player_id: player for player in self.historical_players}

@@ -60,7 +60,10 @@ def get_elo_array(
     rating, result, game_count = np.asarray(rating), np.asarray(result), np.asarray(game_count)
     square = (len(rating), len(rating))
     if rating.ndim != 1 or result.shape != square or game_count.shape != square:
-        raise ValueError(f"shapes {rating.shape}, {result.shape}, {game_count.shape} must be [n], [n, n] and [n, n]")
+        raise ValueError(
+            f"shapes {rating.shape}, {result.shape} and {game_count.shape} are not allowed; they must be [players], "
+            "[players, players] and [players, players]"
+        )
     expected = 1 / (1 + 10 ** ((rating[None, :] - rating[:, None]) / (2 * beta)))
     gains = (result + game_count) / 2 - game_count * expected
     rated: np.ndarray = np.rint(rating + k_factor * gains.sum(axis=1)).astype(np.int64)

@@ -288,7 +288,9 @@ class LoggedValue(Generic[_T]):
         """
         if self.type_ not in (float, int):
             if not isinstance(value, self.type_):
-                raise TypeError(f"{self._name} takes {self.type_.__name__} values, got {type(value).__name__}")
+                raise TypeError(
+                    f"{self._name} takes {self.type_.__name__} values, got {type(value).__name__} {value!r}"
+                )
             return value
         item = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
         try:

@@ -12,6 +12,9 @@ import numpy as np
 from ding.utils.import_helper import optional_module
 from ding.utils.msgpack_helper import pack, unpack
 
+# Maximum size of uncompressed data in bytes. Otherwise, a short message could claim all memory.
+_MAX_EXPANDED = 2**30
+
 
 class CloudPickleWrapper:
     """A wrapper that pickles `data` by cloudpickle, so that lambdas and closures can be sent to a child process.
@@ -54,12 +57,17 @@ def zlib_data_decompressor(compressed_data: bytes) -> Any:
     """Return the object that was passed to `zlib_data_compressor`.
 
     Raises:
-        ValueError: the data is damaged, or of another format.
+        ValueError: the data is damaged, of another format, or expands to more than 2^30 bytes.
     """
+    expander = zlib.decompressobj()
     try:
-        content = zlib.decompress(compressed_data)
+        content = expander.decompress(compressed_data, _MAX_EXPANDED)
     except zlib.error as error:
         raise ValueError(f"the data is not compressed by zlib: {error}") from error
+    if expander.unconsumed_tail:
+        raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
+    if not expander.eof:
+        raise ValueError("the data is not compressed by zlib: it is incomplete")
     return unpack(content)
 
 
@@ -75,15 +83,20 @@ def lz4_data_decompressor(compressed_data: bytes) -> Any:
     """Return the object that was passed to `lz4_data_compressor`.
 
     Raises:
-        ValueError: the data is damaged, or of another format.
+        ValueError: the data is damaged, of another format, or expands to more than 2^30 bytes.
     """
     import lz4.block
 
+    # The first four bytes are the size to allocate. lz4 expands at most 255 times, so a larger size is not valid.
+    claimed = int.from_bytes(compressed_data[:4], "little")
+    if len(compressed_data) < 4 or claimed > 255 * len(compressed_data):
+        raise ValueError(f"the data is not compressed by lz4: {len(compressed_data)} bytes cannot hold {claimed}")
+    if claimed > _MAX_EXPANDED:
+        raise ValueError(f"the data expands to more than {_MAX_EXPANDED} bytes")
     try:
-        content = lz4.block.decompress(compressed_data)
+        return unpack(lz4.block.decompress(compressed_data))
     except lz4.block.LZ4BlockError as error:
         raise ValueError(f"the data is not compressed by lz4: {error}") from error
-    return unpack(content)
 
 
 def jpeg_data_compressor(data: np.ndarray) -> bytes:

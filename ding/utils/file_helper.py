@@ -160,7 +160,10 @@ def _require_local(path: str | os.PathLike[str], fs_type: str | None) -> None:
     if fs_type not in (None, "normal", "ceph", "mc"):
         raise AssertionError(f"fs_type = {fs_type!r} is not allowed; it must be None or 'normal'")
     if fs_type in ("ceph", "mc") or (fs_type is None and os.fspath(path).lower().startswith("s3://")):
-        raise NotImplementedError(f"{os.fspath(path)} (fs_type = {fs_type!r}) is in a remote store: not supported")
+        raise NotImplementedError(
+            f"{os.fspath(path)} (fs_type = {fs_type!r}) is in a remote store, which is not supported; "
+            "use a path on a mounted disk"
+        )
 
 
 def _lock(path: str | os.PathLike[str], op: str, use_lock: bool) -> contextlib.AbstractContextManager[Any]:

@@ -64,7 +64,9 @@ def load_parts(
         if isinstance(part, torch.optim.Optimizer):
             fitted[key] = fit_optimizer_state(part, state[key], names, key)
         elif isinstance(part, Tensor) and not _is_like(state[key], part):
-            raise ValueError(f"{key} is {_describe(state[key])}; it must be a tensor {_describe(part)}")
+            raise ValueError(
+                f"{key} does not fit: it is {_describe(state[key])}, and must be a tensor {_describe(part)}"
+            )
     for key, part in saved_parts.items():
         if isinstance(part, Tensor):
             part.detach().copy_(state[key])
@@ -79,7 +81,10 @@ def check_keys(keys: Iterable[str], state: Any, optional: Collection[str] = ()) 
     missing = [key for key in keys if key not in state and key not in optional]
     if missing:
         found = textwrap.shorten(", ".join(map(str, state)) or "nothing", 200)
-        raise ValueError(f"the state lacks {', '.join(missing)}; it has {found}: no state of such a policy")
+        raise ValueError(
+            f"the state lacks {', '.join(missing)}; it has {found}. It was not saved by such a policy, "
+            "or with other settings; the weights of a module are its model"
+        )
 
 
 def load_model(model: Any, state: Any) -> None:
@@ -123,7 +128,10 @@ def fit_optimizer_state(
             kept = {position: _copy_entry(parameter, entry) for position, (parameter, entry) in pairs if entry}
             return {"state": kept, "param_groups": groups}
         problems.append(problem)
-    raise ValueError(f"the state of {key} does not fit the parameters of {type(optimizer).__name__}: {problems[0]}")
+    raise ValueError(
+        f"the state of {key} does not fit the parameters of {type(optimizer).__name__}: {problems[0]}. Load a state of "
+        "the same config, or only the weights of the model"
+    )
 
 
 def _copy_entry(parameter: Tensor, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +157,10 @@ def _parse(
     current, saved = optimizer.param_groups, state["param_groups"]
     sizes, own_sizes = [len(group["params"]) for group in saved], [len(group["params"]) for group in current]
     if sizes != own_sizes:
-        raise ValueError(f"the state of {key} has groups of {sizes} parameters; they must be {own_sizes}")
+        raise ValueError(
+            f"the state of {key} has groups of {sizes} parameters, but {type(optimizer).__name__} has {own_sizes}: it "
+            "was saved with another model or config"
+        )
     groups, first = [], 0
     for own_group, group in zip(current, saved, strict=True):
         fixed = {name: own_group[name] for name in _IMPLEMENTATION if name in own_group}

@@ -118,7 +118,10 @@ def _encode_value(obj: Any) -> Any:
     for base, plain in _PLAIN.items():
         if isinstance(obj, base):
             return plain(obj)
-    raise TypeError(f"{type(obj).__module__}.{type(obj).__qualname__} cannot be packed; use plain values or arrays")
+    raise TypeError(
+        f"{type(obj).__module__}.{type(obj).__qualname__} cannot be packed; use dicts, lists, tuples, strings, bytes, "
+        "numbers, numpy arrays or tensors"
+    )
 
 
 def _ext(code: _Ext, data: bytes) -> Any:

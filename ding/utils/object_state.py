@@ -90,7 +90,10 @@ def load_declared_state(obj: Any, state: Mapping[str, Any], device: str | torch.
     cls, problems = type(obj), list[str]()
     names = _declared(cls, "_saved")
     if missing := [_key(name) for name in names if _key(name) not in state]:
-        raise ValueError(f"the state of {cls.__name__} lacks {', '.join(missing)}; it is of another class or version")
+        raise ValueError(
+            f"the state of {cls.__name__} lacks {', '.join(missing)}: it was saved by another version of this "
+            "package, or by another class"
+        )
     for name in names:
         current = getattr(obj, name)
         value = _restore(current, state[_key(name)], f"{cls.__name__}.{name}", device, problems)
@@ -209,7 +212,9 @@ def _restore_object(current: Any, state: Any, name: str, device: Any, problems: 
     elif hasattr(type(current), "_saved"):
         problems += load_declared_state(current, state, device)
     else:
-        raise ValueError(f"{name} is {current!r}, but the state has an object")
+        raise ValueError(
+            f"{name} is {current!r}, but the state has an object; construct it as when the state was saved"
+        )
 
 
 def _restore_tensor(current: Any, saved: torch.Tensor, device: Any) -> torch.Tensor:

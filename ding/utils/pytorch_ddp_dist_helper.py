@@ -297,7 +297,10 @@ def _rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
         # In a SLURM job, the processes of torchrun inherit the variables of the single task that runs torchrun.
         ranks, sizes = ranks[1:], sizes[1:]
     elif rank is None and "SLURM_LOCALID" in os.environ and os.environ.get("SLURM_NNODES", "1") != "1":
-        raise RuntimeError("the SLURM job has several nodes: use torchrun, or pass rank and world_size to dist_init")
+        raise RuntimeError(
+            f"the SLURM job has {os.environ['SLURM_NNODES']} nodes, and SLURM_LOCALID numbers the processes of each; "
+            "start the ranks with torchrun on every node, or pass rank and world_size to dist_init"
+        )
     rank = _from_environment("rank", rank, ranks)
     world_size = _from_environment("world_size", world_size, sizes)
     if not 0 <= rank < world_size:
@@ -311,7 +314,10 @@ def _from_environment(what: str, value: int | None, variables: Sequence[str]) ->
     for variable in variables:
         if variable in os.environ:
             return int(os.environ[variable])
-    raise RuntimeError(f"dist_init: {what} is unknown; use torchrun, pass it, or set {' or '.join(variables)}")
+    raise RuntimeError(
+        f"dist_init: {what} is unknown; pass it, start the script with torchrun, or set {' or '.join(variables)} in "
+        "the environment"
+    )
 
 
 def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:

@@ -233,7 +233,10 @@ def resolve_reference(reference: str, where: str) -> Any:
         ImportError: there is no such module, or its import fails; the message says what to do.
     """
     if not is_reference(reference):
-        raise ConfigError(f"{where} = {reference!r} must be a class or function, or its name as my_envs:Corridor")
+        raise ConfigError(
+            f"{where} = {reference!r} is not allowed; it must be a class or function, or its name as module:name, such "
+            "as my_envs:Corridor for the class Corridor in my_envs.py"
+        )
     module, _, name = reference.partition(":")
     if module == _name_of_main():
         found: Any = sys.modules["__main__"]
@@ -258,7 +261,10 @@ def refuse_while_importing() -> None:
         ConfigError: a module is being imported.
     """
     if _importing:
-        raise ConfigError(f"the module of {_importing[-1]!r} trains on import: use if __name__ == '__main__':")
+        raise ConfigError(
+            f"the module of {_importing[-1]!r} trains when it is imported: put its training under "
+            "if __name__ == '__main__':, so that its env can be used after the training"
+        )
 
 
 def import_folders() -> list[str]:

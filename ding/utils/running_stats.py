@@ -51,7 +51,9 @@ def _pick(key: str, value: Any, rows: np.ndarray) -> Any:
         return {sub: _pick(sub, leaf, rows) for sub, leaf in value.items()}
     if isinstance(value, list):
         return [_pick(key, part, rows) for part in value]
-    raise TypeError(f"{key!r} cannot be split, as it is a {type(value).__name__}; use tensors or arrays")
+    raise TypeError(
+        f"{key!r} of type {type(value).__name__} cannot be split; use tensors, arrays, dicts or lists of them"
+    )
 
 
 def get_shape0(data: Any) -> int:

@@ -91,7 +91,9 @@ class SegmentTree:
         """
         end = self.capacity if end is None else end
         if not 0 <= start < end <= self.capacity:
-            raise AssertionError(f"range [{start}, {end}) must be 0 <= start < end <= {self.capacity}")
+            raise AssertionError(
+                f"range [{start}, {end}) is not allowed; it must be 0 <= start < end <= {self.capacity}"
+            )
         left, right = start + self.capacity, end + self.capacity
         result: np.float64 = np.float64(self.neutral_element)
         while left < right:
@@ -163,7 +165,10 @@ class SumSegmentTree(SegmentTree):
         """Return the last non-zero leaf before a zero leaf that was found by rounding or `prefixsum == total`."""
         weighted = np.flatnonzero(self.leaves[:leaf])
         if weighted.size == 0:
-            raise AssertionError(f"all leaves up to {leaf} are 0 (the total is {self.value[1]}); set one first")
+            raise AssertionError(
+                f"all leaves up to {leaf} are 0 (the total is {self.value[1]}); "
+                "set a positive leaf first, and search for a prefixsum in [0, total]"
+            )
         return int(weighted[-1])
 
 

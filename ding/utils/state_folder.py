@@ -151,7 +151,10 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.comment != _FORMAT:
-                raise StateError(f"{path} is of the version {archive.comment!r}, but this package reads {_FORMAT!r}")
+                raise StateError(
+                    f"{path} is of the version {archive.comment!r}, but this package reads {_FORMAT!r}; go on with the "
+                    "package that wrote it, or start anew in another folder"
+                )
             yield archive
     except StateError:
         raise
@@ -277,7 +280,9 @@ def read_run_state(path: str, kind: str, config: Mapping[str, str]) -> dict[str,
     state, about = found
     saved_kind = about.get("kind", "serial")
     if saved_kind != kind:
-        raise StateError(f"the state in {path} is that of a {saved_kind} run, which no {kind} run resumes")
+        raise StateError(
+            f"the state in {path} is that of a {saved_kind} run, which no {kind} run resumes; choose another exp_name"
+        )
     check_same_config(about["config"], config, path)
     return state
 
@@ -339,4 +344,8 @@ def check_same_config(saved: Mapping[str, str], own: Mapping[str, str], path: st
         pairs = ((key, saved.get(key, "missing"), own.get(key, "missing")) for key in keys[:10])
         differences = "; ".join(f"{key}: {then} then, {now} now" for key, then, now in pairs)
         more = f"; and {len(keys) - 10} more" if len(keys) > 10 else ""
-        raise ConfigError(f"the state in {path} has another config: {differences}{more}; choose another exp_name")
+        raise ConfigError(
+            f"the state in {path} has another config: {differences}{more}; make them equal, or choose another exp_name "
+            "to start afresh. Budgets (stop_value, train_iterations, train_epoch, max_env_step, max_train_iter) may "
+            "differ"
+        )

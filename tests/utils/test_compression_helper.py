@@ -23,6 +23,10 @@ def test_data_survives_compression(name):
     assert result["info"] == DATA["info"]
 
 
+def test_none_hands_the_same_object_on():
+    assert get_data_compressor("none")(DATA) is DATA and get_data_decompressor("none")(DATA) is DATA
+
+
 @pytest.mark.parametrize("get", [get_data_compressor, get_data_decompressor])
 def test_an_unknown_name_is_a_key_error_that_lists_the_known(get):
     with pytest.raises(KeyError, match="'bz2'.*lz4, zlib, none, jpeg"):

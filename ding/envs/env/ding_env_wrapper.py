@@ -230,7 +230,10 @@ def get_default_wrappers(
     elif env_wrapper_name in ENV_WRAPPER_REGISTRY:
         inner = [] if env_wrapper_name == "eval_episode_return" else [EasyDict(type=env_wrapper_name)]
     else:
-        raise NotImplementedError(f"not supported env_wrapper_name: {env_wrapper_name!r} is not registered")
+        raise NotImplementedError(
+            f"not supported env_wrapper_name: {env_wrapper_name!r}; there are default, mujoco_default, atari_default, "
+            f"gym_hybrid_default and the registered {sorted(ENV_WRAPPER_REGISTRY)}"
+        )
     return [*inner, EasyDict(type="eval_episode_return")]
 
 

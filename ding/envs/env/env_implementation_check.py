@@ -49,7 +49,10 @@ def check_array_space(ndarray: Any, space: Any, name: str) -> bool:
         for key, value in parts.items():
             check_array_space(value, members[key], f"{name}[{key!r}]")
     else:
-        raise TypeError(f"{name} is {in_one_line(ndarray)}; return arrays, or dicts or lists of them")
+        raise TypeError(
+            f"{name} is {in_one_line(ndarray)}, of type {type(ndarray).__name__}; return arrays, or dicts or "
+            "lists of them"
+        )
     return True
 
 
@@ -94,7 +97,9 @@ def check_different_memory(array1: Any, array2: Any, step_times: int) -> None:
         for key, part in parts.items():
             check_different_memory(part, others[key], step_times)
     else:
-        raise TypeError(f"the observation of step {step_times} is a {kinds[0]}; return arrays, or dicts or lists")
+        raise TypeError(
+            f"an observation at step {step_times} is of type {kinds[0]}; return arrays, or dicts or lists of them"
+        )
 
 
 def check_obs_deepcopy(env: BaseEnv) -> None:

@@ -33,10 +33,16 @@ class GoalFunctions:
     def __init__(self, env: Any) -> None:
         first = env.reset()
         if not isinstance(first, Mapping) or not first.keys() >= GOAL_KEYS or isinstance(first[ACHIEVED], Mapping):
-            raise ConfigError(f"her needs an observation, achieved_goal and desired_goal, not {in_one_line(first)}")
+            raise ConfigError(
+                "her needs an env whose observations are dicts of observation, achieved_goal and desired_goal, the "
+                f"goals being arrays; {shown(env)} shows {in_one_line(first)}"
+            )
         owner: Any = env if hasattr(env, "compute_reward") else getattr(env, "unwrapped", None)
         if not hasattr(owner, "compute_reward"):
-            raise ConfigError(f"her needs compute_reward(achieved_goal, desired_goal, info), which {shown(env)} lacks")
+            raise ConfigError(
+                f"her needs an env with compute_reward(achieved_goal, desired_goal, info), which {shown(env)} lacks; "
+                "define it, as gymnasium-robotics does"
+            )
         achieved, desired = (np.stack([np.asarray(first[key])] * _ROWS) for key in (ACHIEVED, DESIRED))
         self._reward = _for_batches(owner.compute_reward, achieved, desired)
         terminates = getattr(owner, "compute_terminated", None)

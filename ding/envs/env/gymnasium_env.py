@@ -131,7 +131,9 @@ class GymnasiumSource:
         check_values(cfg, "env (type gymnasium)", SETTINGS.rules())
         env_id, env = cfg.get("env_id"), cfg.get("env")
         if (env_id is None) == (env is None):
-            raise ConfigError(f"env: give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}")
+            raise ConfigError(
+                f"env (type gymnasium): give one of env_id and env; env_id = {env_id!r}, env = {shown(env)}"
+            )
         kwargs = dict(cfg.get("kwargs", {}))
         if isinstance(env, str) or (isinstance(env, (list, tuple)) and len(env) == 2):
             env = factory_of(env)
@@ -206,7 +208,10 @@ def env_section_of(env: Any) -> dict[str, Any]:
         return _section_of_spec(spec)
     if _is_factory(env):
         return {"env": env}
-    raise TypeError(f"env = {shown(env)} cannot be made again for each env: give an id, or a class or function")
+    raise TypeError(
+        f"env = {shown(env)} cannot be made again for each of the envs: give an id of gymnasium, or a class or "
+        "function without arguments that makes one"
+    )
 
 
 def _section_of_spec(spec: Any) -> dict[str, Any]:
@@ -299,4 +304,7 @@ def _read_callable(entry: Any, key: str) -> Wrapper:
         make = resolve_reference(make, f"env.{key}")
     if callable(make) and isinstance(kwargs, dict):
         return make, dict(kwargs)
-    raise ConfigError(f"env: {key} has {shown(entry)}; it must be a callable, its name module:name, or (it, kwargs)")
+    raise ConfigError(
+        f"env: {key} has {shown(entry)}; it must be a callable, its name module:name, or a pair (callable or name, "
+        "dict of kwargs)"
+    )

@@ -225,7 +225,10 @@ def is_bounded(space: Any) -> bool:
 
 def _require_bounds(setting: str, space: Any) -> None:
     if not (_is_real_box(space) and is_bounded(space)):
-        raise ConfigError(f"{setting} needs a real-valued action space with finite bounds; this one is {space}")
+        raise ConfigError(
+            f"{setting} needs a real-valued action space with finite bounds; this one is {space}: leave it out, or "
+            "wrap the env, so that its action_space has bounds"
+        )
 
 
 def _discrete_adapter(space: Any) -> ActionAdapter:

@@ -167,7 +167,9 @@ class LazyEnv(BaseEnv):
         try:
             info = {**info, "terminated": terminated, "truncated": truncated}
         except TypeError:
-            raise EnvOutputError(f"{self!r}: the info of step() is {shown(info)}; return a dict") from None
+            raise EnvOutputError(
+                f"{self!r}: the info of step() is {shown(info)}; return a dict, which may be empty"
+            ) from None
         done = terminated or truncated
         if done:
             self._add_return(info)
@@ -189,7 +191,9 @@ class LazyEnv(BaseEnv):
         """
         made_with = None if self._env is None else self._env.render_mode
         if made_with != mode:
-            raise RuntimeError(f"{self!r} renders {made_with!r}; make it with render_mode={mode!r}, and reset it first")
+            raise RuntimeError(
+                f"{self!r} renders {made_with!r}, not {mode!r}; make it with render_mode={mode!r}, and reset it first"
+            )
         return self._env.render()
 
     def get_state(self) -> dict[str, Any]:
@@ -236,7 +240,10 @@ class LazyEnv(BaseEnv):
         is_normalized = any(isinstance(wrapper, RunningNormWrapper) for wrapper in wrappers)
         is_other = not is_normalized and msgpack_helper.pack(obs) != state["obs"]
         if is_other or (not wrappers and replayed != msgpack_helper.pack(state["return"])):
-            raise RuntimeError("the replayed episode ends at another observation or return: it is not deterministic")
+            raise RuntimeError(
+                "the replayed episode ends at another observation or return: the env is not deterministic, or holds "
+                "state that its seed and actions do not decide"
+            )
 
     def random_action(self) -> Any:
         """Return a sample of the action space, numbers as arrays (an integer as int64 [1])."""
@@ -364,7 +371,10 @@ def begin_episode(env: Any, named: Any, **how: Any) -> tuple[Any, Any]:
     """
     begun = env.reset(**how)
     if not (isinstance(begun, tuple | list) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-        raise EnvOutputError(f"{named!r}: reset() returned {in_one_line(begun)}; return (observation, info)")
+        raise EnvOutputError(
+            f"{named!r}: reset() returned {in_one_line(begun)}, of type {type(begun).__name__}; "
+            "return (observation, info)"
+        )
     return begun[0], begun[1]
 
 
