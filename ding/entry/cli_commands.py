@@ -183,6 +183,8 @@ def train(
         if os.path.isdir(config):
             _resume(config, {"seed": seeds, "jobs": jobs > 1, "set": settings}, options)
             return
+        if not os.path.isfile(config) and options["resume"]:
+            raise click.UsageError(f"there is no config file or folder of a run {config!r} to resume")
         if not os.path.isfile(config):
             raise click.UsageError(
                 f"there is no config file {config!r}; to train a policy, name its env, too: "

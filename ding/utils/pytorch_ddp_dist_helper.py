@@ -49,7 +49,10 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as e:
-        hint = "another rank has ended, or takes longer than the timeout of dist_init ($DING_DIST_TIMEOUT)"
+        if "imed out" in str(e):
+            hint = "a rank hangs, or takes longer than the timeout of dist_init ($DING_DIST_TIMEOUT, in seconds)"
+        else:
+            hint = "another rank has ended or left the group; the first error in the outputs of the ranks says why"
         raise BrokenCollective(f"{name} broke: {e} ({hint})") from e
 
 
@@ -321,8 +324,16 @@ def _from_environment(what: str, value: int | None, variables: Sequence[str]) ->
 
 
 def _join(backend: str, rank: int, world_size: int, timeout: timedelta) -> None:
-    store = _open_store(rank, world_size, timeout)
-    dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timeout, store=store)
+    master = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    try:
+        store = _open_store(rank, world_size, timeout)
+        dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timeout, store=store)
+    except RuntimeError as e:
+        raise RuntimeError(
+            f"rank {rank} could not join the other ranks of {world_size} at {master} within "
+            f"{timeout.total_seconds():g} s: {e}; start every rank, all with the same MASTER_ADDR, MASTER_PORT and "
+            "WORLD_SIZE"
+        ) from e
     atexit.unregister(_leave_at_exit)  # once, however often this process joins a group
     atexit.register(_leave_at_exit)
 

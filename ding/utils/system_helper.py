@@ -177,11 +177,15 @@ def get_operator_server_kwargs(cfg: Mapping[str, Any]) -> dict[str, Any]:
     if not address:
         raise ConfigError(f"the operator has no address; set system_addr or the variable {_URL} to host:port")
     parts = urlsplit(address if "://" in address else f"http://{address}")
-    if not parts.hostname:
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:  # it is not a number, or out of range
+        port = None
+    if not parts.hostname or port is None:
         raise ConfigError(f"system_addr = {address!r} is not allowed; it must be host:port, or a URL")
     return {
         "host": parts.hostname,
-        "port": parts.port or (443 if parts.scheme == "https" else 80),
+        "port": port,
         "api_version": cfg.get("api_version") or os.environ.get("KUBERNETES_SERVER_API_VERSION", _API_VERSION),
         "namespace": os.environ.get("KUBERNETES_POD_NAMESPACE", _NAMESPACE),
         "name": os.environ.get("KUBERNETES_POD_NAME", _NAME),

@@ -142,7 +142,7 @@ def test_a_rank_without_a_batch_holds_up_the_update_on_all(tmp_path):
 @pytest.mark.differs("trains models that drift apart on ranks without `multi_gpu`", "refuses to start")
 def test_ranks_that_would_drift_apart_are_refused(tmp_path):
     for rank in run_ranks("train_apart", folder=tmp_path):
-        assert rank.status == 1 and "policy.multi_gpu must be True on 2 ranks" in rank.err
+        assert rank.status == 1 and "policy.multi_gpu = False is not allowed on 2 ranks" in rank.err
 
 
 @pytest.mark.parametrize(

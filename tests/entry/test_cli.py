@@ -88,7 +88,7 @@ def test_registries_are_listed_with_files_and_lines():
         (["-m", "dist", "-M", "config", "-P", "slurm"], "'slurm' is not one of 'local', 'k8s', 'ray'"),
         (["-m", "serial"], "give a config file with -c for -m serial"),
         (["-m", "serial", "-c", "nowhere.py"], "'nowhere.py' does not exist"),
-        (["-m", "dist"], "-m dist needs -M (config, coordinator"),
+        (["-m", "dist"], "-m dist needs -M"),
         (["-m", "dist", "-M", "learner", "-s", 0, "-s", 1], "-m dist takes one seed"),
         (["-m", "dist", "--add", "learner", "-ns", "n"], "give --coordinator-name with --add"),
         (["-m", "dist", "--delete", "learner", "-cdn", "c"], "give --namespace with --delete"),

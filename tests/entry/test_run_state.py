@@ -186,7 +186,7 @@ def test_a_folder_in_which_another_process_runs_is_refused(tmp_path: Path) -> No
 
 def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding.entry.run_state.get_world_size", lambda: 2)
-    with pytest.raises(ConfigError, match="one process"):
+    with pytest.raises(ConfigError, match="single process"):
         run(resume=True)
     assert os.listdir() == []
 

@@ -303,7 +303,7 @@ def test_a_model_that_does_not_fit_the_env_is_refused_before_training(kind):
 @each_kind
 def test_replicas_that_nobody_keeps_equal_are_refused_before_envs_are_made(kind, monkeypatch):
     monkeypatch.setattr("ding.entry.experiment.get_world_size", lambda: 2)
-    with pytest.raises(ConfigError, match="policy.multi_gpu must be True"):
+    with pytest.raises(ConfigError, match="policy.multi_gpu = True"):
         kind.train(kind.pair(), env_setting=setting(), max_train_iter=1)
     assert TinyEnv.made == []
 

@@ -64,7 +64,7 @@ def test_nothing_is_loaded_if_the_optimizer_is_that_of_another_model_and_a_param
 
 def test_a_tensor_of_another_shape_is_refused():
     parts = make_parts(3, 4, 2)
-    refused(parts, {**parts_state(parts), "alpha": torch.zeros(2)}, r"alpha is \[2\]")
+    refused(parts, {**parts_state(parts), "alpha": torch.zeros(2)}, "alpha")
 
 
 def changed(state, **entries):
