@@ -7,6 +7,7 @@ from easydict import EasyDict
 
 from ding.config.config import compile_config
 from ding.config.read import read_config, read_config_directly
+from ding.utils.config_helper import ConfigError
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.learner.base_learner import BaseLearner
 from tests.config.fakes import (
@@ -16,6 +17,7 @@ from tests.config.fakes import (
     FakeManager,
     FakePolicy,
     FakeRewardModel,
+    FakeSmallBuffer,
     FakeWorldModel,
 )
 
@@ -212,6 +214,11 @@ def test_classes_given_as_arguments_win_over_types():
     assert cfg.env.cfg_type == "FakeEnvDict" and cfg.policy.cfg_type == "FakePolicyDict"
 
 
+def test_a_function_may_stand_for_the_env():
+    cfg = compiled(env=lambda cfg: None)
+    assert "length" not in cfg.env and cfg.env.type == "config_fake_env"
+
+
 def test_without_auto_the_classes_give_the_defaults():
     cfg = compile_config(
         main_cfg(),
@@ -233,6 +240,13 @@ def test_without_auto_the_classes_give_the_defaults():
     assert cfg.policy.other.replay_buffer.cfg_type == "FakeBufferDict"
     assert "commander" not in cfg.policy.other
     assert cfg.policy.eval.evaluator.n_episode == 5
+
+
+def test_without_auto_the_env_manager_defaults_to_the_base_one():
+    cfg = compile_config(main_cfg(), policy=FakePolicy, save_cfg=False)
+    assert cfg.env.manager.cfg_type == "BaseEnvManagerDict"
+    assert cfg.policy.collect.collector == {}
+    assert cfg.policy.other.replay_buffer == {"replay_buffer_size": 500}
 
 
 @pytest.mark.differs(
@@ -278,6 +292,19 @@ def test_several_buffers_get_defaults_policy_values_and_user_values_by_name():
         "policy": {"replay_buffer_size": 100, "alpha": 0.6, "name": "policy", **shared},
         "value": {"replay_buffer_size": 7, "alpha": 0.1, "name": "value", **shared},
     }
+
+
+def test_several_buffers_may_differ_in_class():
+    create = multi_create(
+        replay_buffer={"policy": {"type": "config_fake_buffer"}, "value": {"type": "config_fake_small_buffer"}}
+    )
+    buffers = compiled(create=create).policy.other.replay_buffer
+    assert buffers.policy.cfg_type == "FakeBufferDict" and buffers.value.cfg_type == "FakeSmallBufferDict"
+    assert "alpha" not in buffers.value
+    buffers = compiled(
+        create=create, buffer={"policy": FakeSmallBuffer, "value": FakeBuffer}
+    ).policy.other.replay_buffer
+    assert buffers.policy.cfg_type == "FakeSmallBufferDict" and buffers.value.cfg_type == "FakeBufferDict"
 
 
 def test_reward_and_world_model_sections_come_from_their_classes():
@@ -362,6 +389,19 @@ def test_without_renewal_the_files_are_replaced():
     assert sorted(os.listdir("exp")) == [*written, *(f"formatted_{name}" for name in written)]
 
 
+def test_all_keys_of_the_create_config_reach_their_sections():
+    create = create_cfg(
+        env={"type": "config_fake_env", "import_names": FAKES, "length": 8},
+        policy={"type": "config_fake", "cuda": True, "import_names": FAKES, "sizes": [1]},
+        evaluator={"type": "config_fake_trading", "fee": 0.2},
+    )
+    cfg = compiled(create=create)
+    assert (cfg.env.length, cfg.policy.cuda, cfg.policy.eval.evaluator.fee) == (8, True, 0.2)
+    assert cfg.policy.import_names == FAKES
+    cfg.policy.sizes.append(2)
+    assert create.policy.sizes == [1]
+
+
 def test_the_state_of_the_project_is_saved_with_the_config():
     subprocess.run(["git", "init", "--quiet", "."], check=True)
     compiled(save_cfg=True)
@@ -371,3 +411,11 @@ def test_the_state_of_the_project_is_saved_with_the_config():
 def test_nothing_is_written_without_save_cfg():
     compiled()
     assert os.listdir() == []
+
+
+def test_an_entry_of_the_create_config_that_is_none_is_as_one_that_is_missing():
+    given = create_cfg(collector=None, evaluator=None)
+    assert compiled(create=given) == compiled(create={key: entry for key, entry in given.items() if entry is not None})
+    assert given.collector is None
+    with pytest.raises(ConfigError, match="create_config.policy is missing; the config has "):
+        compiled(create=create_cfg(policy=None))

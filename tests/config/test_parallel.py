@@ -9,12 +9,16 @@ import socket
 import pytest
 from easydict import EasyDict
 
-from ding.config import compile_config_parallel
+from ding.config import compile_config_parallel, read_config_directly
 from ding.config.utils import (
     parallel_test_create_config,
     parallel_test_main_config,
     parallel_test_system_config,
+    parallel_transform,
+    parallel_transform_k8s,
     parallel_transform_slurm,
+    set_host_port,
+    set_system_cfg,
 )
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator, create_comm_collector, create_comm_learner
@@ -199,6 +203,15 @@ def test_one_word_in_the_system_config_changes_the_transport_of_all_roles():
     assert cfg.main.policy.other.commander.transport == "local"
 
 
+@pytest.mark.parametrize(("kind", "name"), [("learner", "learner0"), ("collector", "collector1")])
+def test_a_coordinator_refuses_workers_with_port_0_at_once(folder, kind, name):
+    given = parallel_test_main_config, parallel_test_create_config, parallel_test_system_config
+    cfg = compile_config_parallel(*given, save_cfg=False)
+    cfg.system.coordinator[kind][name][2] = 0
+    with pytest.raises(ConfigError, match=f"system.coordinator.{kind}.{name} has port 0, where it cannot be reached"):
+        Coordinator(cfg)
+
+
 def test_a_host_in_the_system_config_stays():
     system = compiled({"coordinator": {"host": "here", "port": 5}}, coordinator_host="c").system
     assert (system.coordinator.host, system.coordinator.port) == ("here", 5)
@@ -229,6 +242,19 @@ def test_folders_of_an_experiment_move_along_when_it_gets_another_name(folder):
 # What is written.
 
 
+def test_the_config_is_saved_in_the_folder_of_the_experiment(folder):
+    cfg = compiled(save_path="all.py")
+    assert sorted(os.listdir("exp")) == ["all.json", "all.py"] and os.listdir(folder) == ["exp"]
+    assert read_config_directly("exp/all.py")["exp_config"] == cfg
+
+
+def test_nothing_is_written_without_save_cfg(folder):
+    unnamed = main()
+    del unnamed["exp_name"]
+    assert compiled(main=unnamed, save_cfg=False).main.exp_name == "default_experiment"
+    assert os.listdir(folder) == []
+
+
 # The platforms.
 
 
@@ -242,15 +268,28 @@ def test_on_kubernetes_roles_have_the_documented_ports():
     assert system.collector == {**system.collector0, "host": "0.0.0.0"}
 
 
+def test_the_default_port_of_a_learner_on_kubernetes():
+    cfg = EasyDict(main=main(), system={"path_data": "d", "path_policy": "p"}, seed=0)
+    assert parallel_transform_k8s(cfg).system.learner0.port == 22271 and "learner0" not in cfg.system
+
+
 @pytest.mark.differs(
     "ends in an AttributeError in `parallel_transform_slurm` without nodes",
     "does not support Slurm, and says what to do instead",
 )
 def test_slurm_is_a_clear_error():
-    with pytest.raises(NotImplementedError, match="local"):
+    with pytest.raises(NotImplementedError, match="use platform 'local'"):
         compiled(platform="slurm")
     with pytest.raises(NotImplementedError):
         parallel_transform_slurm({}, learner_node="node")
+
+
+def test_transforming_leaves_its_argument_alone():
+    cfg = EasyDict(main=main(), system={"path_data": "d", "path_policy": "p"}, seed=2)
+    before = copy.deepcopy(cfg)
+    result = parallel_transform(cfg, learner_host="l")
+    assert cfg == before and result.system.learner0.host == "l"
+    assert set_host_port(EasyDict(main=main(), system=set_system_cfg(cfg))).system.collector1.seed == 3
 
 
 # Errors.

@@ -112,6 +112,13 @@ def test_values_that_no_file_can_hold_are_found_by_their_keys():
     assert list(unsaved_values({"env": {"wrappers": wrappers}})) == ["env.wrappers.func.key", "env.wrappers.scale.of"]
 
 
+def test_a_config_without_its_json_file_names_it(path):
+    save_config_py(tree(), path)
+    os.remove(path.replace(".py", ".json"))
+    with pytest.raises(FileNotFoundError, match=r"total_config\.json"):
+        read_config(path)
+
+
 @pytest.mark.guarantees("files")
 def test_a_damaged_json_file_of_a_config_is_named(path):
     save_config_py(tree(), path)
@@ -184,3 +191,8 @@ def test_save_config_writes_yaml(tmp_path):
     path = str(tmp_path / "c.yaml")
     save_config(EasyDict(a=(1, 2), b=INF, c=np.float32(0.5), g={"e": nn.Tanh()}, f=np.arange(2)), path, "yaml")
     assert read_config_yaml(path) == {"a": [1, 2], "b": INF, "c": 0.5, "g": {"e": "Tanh()"}, "f": [0, 1]}
+
+
+def test_save_config_refuses_other_types(path):
+    with pytest.raises(AssertionError, match="type_ = 'json' is not allowed; it must be 'py' or 'yaml'"):
+        save_config(tree(), path, "json")

@@ -1,6 +1,7 @@
 import os
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,12 +9,13 @@ from ding.entry import (
     collect_demo_data,
     collect_episodic_demo_data,
     episode_to_transitions,
+    episode_to_transitions_filter,
     eval,
     serial_pipeline,
 )
 from ding.model.template.q_learning import DQN
 from ding.utils.config_helper import ConfigError
-from ding.utils.data.dataset import NaiveRLDataset, naive_save
+from ding.utils.data.dataset import HDF5Dataset, NaiveRLDataset, NpzDataset, naive_save
 from tests.entry.fakes import TinyEnv, pair, setting
 
 
@@ -108,6 +110,29 @@ def test_demonstrations_are_what_the_policy_does_without_exploring(how):
     assert all(env.is_closed for env in TinyEnv.made if env.seeds)
 
 
+def test_the_config_says_where_and_how_to_save():
+    with pytest.raises(ConfigError, match="pass expert_data_path"):
+        collect_demo_data(config(), 0, 5, env_setting=setting(), model=always(1))
+    main, create = config()
+    main.policy.collect.update(data_type="npz", save_path="demos.pkl")
+    collect_demo_data((main, create), 0, 5, env_setting=setting(), model=always(1))
+    assert len(NpzDataset("demos_demos.npz")) == 5
+    for data_type, path, error in (("csv", "x.pkl", "csv"), ("naive", ".", "the output path '.' is a folder")):
+        main.policy.collect.data_type = data_type
+        TinyEnv.made.clear()
+        with pytest.raises((KeyError, ConfigError), match=error):
+            collect_demo_data((main, create), 0, 5, path, env_setting=setting(), model=always(1))
+        assert not any(getattr(env, "_step", 0) for env in TinyEnv.made)
+
+
+def test_demonstrations_may_be_hdf5():
+    pytest.importorskip("h5py")
+    main, create = config()
+    main.policy.collect.update(data_type="hdf5", save_path="expert.pkl")
+    collect_demo_data((main, create), 0, 5, env_setting=setting(), model=always(1))
+    assert len(HDF5Dataset("expert_demos.hdf5")) == 5
+
+
 def test_episodes_are_whole_whatever_collector_the_config_names():
     collect_episodic_demo_data(config(), 0, 3, "episodes.pkl", env_setting=setting(), state_dict=state_of(1))
     data = NaiveRLDataset("episodes.pkl")
@@ -133,3 +158,19 @@ def test_episodes_become_transitions_of_several_steps():
     assert [row["value_gamma"] for row in rows] == [pytest.approx(0.99**2), 0.99, 0.99]
     episode_to_transitions("episodes.pkl", "plain.pkl", nstep=1)
     assert [row["reward"].tolist() for row in NaiveRLDataset("plain.pkl")] == [[1], [2], [-4]]
+
+
+@pytest.mark.parametrize(("threshold", "kept"), [(3.0, [0, 1]), (-4.0, [0, 1, 5]), (3.5, [])])
+def test_episodes_of_a_low_return_are_left_out(threshold, kept):
+    naive_save(EPISODES, "episodes.pkl")
+    episode_to_transitions_filter("episodes.pkl", "transitions.pkl", nstep=1, min_episode_return=threshold)
+    assert [row["obs"].item() for row in NaiveRLDataset("transitions.pkl")] == kept
+
+
+def test_pickled_episodes_are_read_only_if_they_are_trusted():
+    with open("episodes.pkl", "wb") as file:
+        pickle.dump(EPISODES, file)
+    with pytest.raises(pickle.UnpicklingError):
+        episode_to_transitions("episodes.pkl", "transitions.pkl", 1)
+    episode_to_transitions("episodes.pkl", "transitions.pkl", 1, trusted=True)
+    assert np.array([row["obs"].item() for row in NaiveRLDataset("transitions.pkl")]).tolist() == [0, 1, 5]

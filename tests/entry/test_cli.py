@@ -1,17 +1,22 @@
 """The command `ding`: what it calls with what, what it refuses, and how it exits."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
 import pytest
 
 import ding
-from ding.entry import dist_entry, parallel_entry, serial_entry
-from ding.entry.cli import MODES
+from ding.entry import dist_entry, parallel_entry, parallel_run, serial_entry
+from ding.entry.cli import MODES, cli
+from ding.entry.cli_commands import registrations
 from ding.entry.dist_config import read_dist_config
+from ding.utils import registry_factory
 from tests.entry.dist_fakes import first_line, free_ports, write_config
 from tests.programs import ROOT, environment, printed
 from tests.programs import ding as run
@@ -76,6 +81,29 @@ def test_registries_are_listed_with_files_and_lines():
     assert line == '@COMM_LEARNER_REGISTRY.register("flask_fs")'
 
 
+def test_listed_are_the_entries_that_there_are_after_importing_all_modules():
+    program = """
+import importlib, json, pkgutil, ding
+from pathlib import Path
+from ding.utils import registry_factory
+
+for module in pkgutil.walk_packages(ding.__path__, "ding."):
+    source = Path(module.module_finder.find_spec(module.name).origin).read_text()
+    if "_REGISTRY.register(" in source and not module.name.startswith("ding.example."):
+        importlib.import_module(module.name)
+registries = {name: value for name, value in vars(registry_factory).items() if name.endswith("_REGISTRY")}
+print(json.dumps({name: value.query_details() for name, value in registries.items() if value}))
+"""
+    registered = json.loads(printed("-c", program, DIENGINEREGTRACE="ON"))
+    found = registrations(ROOT / "ding", ROOT / "ding" / "example")
+    of_command = {name: places for name, places in found.items() if hasattr(registry_factory, name)}
+    policies = registered["POLICY_REGISTRY"]
+    derived = [name for name, place in policies.items() if place == policies["dqn_command"]]
+    policies.update({name: policies[name.removesuffix("_command")] for name in derived})
+    assert len(derived) > 20 and registered == json.loads(json.dumps(of_command))
+    assert sum(map(len, of_command.values())) > 100
+
+
 # What it refuses.
 
 
@@ -88,7 +116,7 @@ def test_registries_are_listed_with_files_and_lines():
         (["-m", "dist", "-M", "config", "-P", "slurm"], "'slurm' is not one of 'local', 'k8s', 'ray'"),
         (["-m", "serial"], "give a config file with -c for -m serial"),
         (["-m", "serial", "-c", "nowhere.py"], "'nowhere.py' does not exist"),
-        (["-m", "dist"], "-m dist needs -M"),
+        (["-m", "dist"], "-m dist needs -M with one of config, coordinator"),
         (["-m", "dist", "-M", "learner", "-s", 0, "-s", 1], "-m dist takes one seed"),
         (["-m", "dist", "--add", "learner", "-ns", "n"], "give --coordinator-name with --add"),
         (["-m", "dist", "--delete", "learner", "-cdn", "c"], "give --namespace with --delete"),
@@ -99,6 +127,12 @@ def test_registries_are_listed_with_files_and_lines():
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     assert message in refusal(*options)
+
+
+def test_a_role_takes_one_port():
+    for module, option in (("learner", "-lp"), ("spawn_learner", "-lp"), ("collector", "-clp")):
+        message = refusal("-m", "dist", "-M", module, "-c", write_config(), option, "80,81")
+        assert "takes one port here" in message
 
 
 # Training.
@@ -119,6 +153,14 @@ def test_a_mode_calls_its_pipeline_with_the_configs_of_the_file(stand_in, mode, 
     assert len(given) == configs and given[0].exp_name == "mine"
     logs = {"enable_total_log": False, "disable_flask_log": True} if mode == "parallel" else {}
     assert options == {"seed": 3, "max_train_iter": 20000, "max_env_step": 500, **logs}
+
+
+def test_the_logs_and_the_platform_of_a_parallel_training_may_be_chosen(stand_in):
+    pipeline = stand_in(parallel_entry, "parallel_pipeline")
+    logs = ("--enable-total-log", "True", "--disable-flask-log", "False")
+    run("-m", "parallel", "-c", write_config(), "--platform", "ray", "--address", "auto", *logs)
+    options = {"enable_total_log": True, "disable_flask_log": False, "platform": "ray", "address": "auto"}
+    assert pipeline.only[1] == {"seed": 0, **options}
 
 
 @pytest.mark.parametrize(("options", "root"), [([], "config_result"), (["--exp-name", "mine"], "mine")])
@@ -147,6 +189,16 @@ def test_an_interruption_exits_with_130(stand_in, interruption):
     run("-m", "serial", "-c", write_config(), status=130)
 
 
+def test_a_training_may_be_profiled(stand_in):
+    stand_in(serial_entry, "serial_pipeline")
+    run("-m", "serial", "-c", write_config(), "--profile", "profile")
+    assert sorted(os.listdir("profile")) == [
+        f"profile_{os.getpid()}.prof",
+        f"profile_{os.getpid()}_cumulative.txt",
+        f"profile_{os.getpid()}_tottime.txt",
+    ]
+
+
 # Roles on several machines.
 
 
@@ -168,6 +220,14 @@ def test_a_prepared_config_is_told_with_what_to_run_where(tmp_path):
     ]
     cfg = read_dist_config(str(path))
     assert (cfg.seed, cfg.main.policy.learn.learner.train_iterations) == (3, 50)
+
+
+def test_the_ranks_of_a_learner_are_told_as_one_command(tmp_path):
+    output = run("-m", "dist", "-M", "config", "-c", write_config({"learner_gpu_num": 2}))
+    path = tmp_path / "config.py.pkl"
+    assert f"at 127.0.0.1 (port 22271, 22272): ding -m dist -M spawn_learner --module-name learner0 -c {path}" in output
+    assert f"(port 22274): ding -m dist -M learner_aggregator --module-name learner_aggregator0 -c {path}" in output
+    assert "secret" not in output
 
 
 class Worker:
@@ -204,6 +264,33 @@ def test_a_worker_serves_until_its_coordinator_has_gone(stand_in, module, option
     assert launch.only == (("config.py", *given[1:]), {})
     assert worker.log == ["wait", "close"]
     assert output == "worker0 accepts tasks at port 4711.\nworker0 ends: its coordinator is gone.\n"
+
+
+def test_an_aggregator_needs_no_config(stand_in):
+    launch = stand_in(dist_entry, "dist_launch_learner_aggregator", answer=Worker())
+    run("-m", "dist", "-M", "learner_aggregator")
+    assert launch.only == ((None, None, None, None, None, True), {})
+
+
+def test_the_ranks_of_a_learner_are_spawned(stand_in):
+    spawn = stand_in(dist_entry, "dist_launch_spawn_learner")
+    run("-m", "dist", "-M", "spawn_learner", "-c", write_config(), "-lp", 80)
+    assert spawn.only == (("config.py", None, 80, None, True), {})
+
+
+@pytest.mark.parametrize(
+    ("stop", "last_return", "told"), [(True, 201.25, "Solved: mean return 201.2"), (False, None, "Over: mean return -")]
+)
+def test_the_coordinator_drives_the_run_and_tells_its_outcome(stand_in, tmp_path, stop, last_return, told):
+    run("-m", "dist", "-M", "config", "-c", write_config())
+    progress = SimpleNamespace(last_return=last_return, env_steps=70, train_iter=5)
+    drive = stand_in(parallel_run, "drive", answer=SimpleNamespace(stop=stop, progress=progress, seconds=1.5))
+    options = ["-s", 8, "-cdp", 6000, "--enable-total-log", "True"]
+    output = run("-m", "dist", "-M", "coordinator", "-c", "config.py.pkl", *options)
+    assert output == f"{told} after 70 env steps, 5 iterations and 1.5 s; results are in {tmp_path}/exp.\n"
+    (cfg, workers, is_logged), _ = drive.only
+    assert (cfg.seed, cfg.system.coordinator.port, is_logged) == (8, 6000, True)
+    assert workers is None  # they are started elsewhere
 
 
 @pytest.mark.parametrize(
@@ -244,7 +331,20 @@ def test_a_signal_ends_a_worker_with_130():
         process.communicate()
 
 
+def test_the_command_is_installed_under_its_name():
+    assert '"ding = ding.entry.cli:cli"' in (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert isinstance(cli, click.Command)
+
+
 # Demonstrations and evaluating.
+
+
+def test_offline_training_is_limited_by_iterations_only(stand_in):
+    pipeline = stand_in("ding.entry.serial_entry_offline.serial_pipeline_offline")
+    config = write_config()
+    run("-m", "serial_offline", "-c", config, "-s", 3, "--train-iter", "2e3", "--exp-name", "mine")
+    ((main, _),), kwargs = pipeline.only
+    assert main.exp_name == "mine" and kwargs == {"seed": 3, "max_train_iter": 2000}
 
 
 @pytest.mark.parametrize("mode", ["sqil", "dqfd"])

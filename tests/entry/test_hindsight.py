@@ -122,6 +122,16 @@ def test_the_buffer_is_chosen_in_any_place(place):
     assert run.cfg.policy.collect.traj_len_inf is True and "her" not in run.cfg
 
 
+def test_the_command_takes_it_as_a_setting():
+    words = ["train", "dqn", "tests.goal_envs:BitFlip", "--env-steps=40", "--set=her=true", "--set=batch_size=8"]
+    ding(*words, "--exp-name=one", "--set=env.n_evaluator_episode=2")
+    assert RunFolder("one").compiled.policy.other.replay_buffer.type == "her"
+    Path("flip.py").write_text(f"main_config, create_config = {tuple(map(dict, configs('tests.goal_envs:BitFlip')))}")
+    words = ["train", "flip.py", "--env-step=40", "--exp-name=two"]
+    ding(*words, "--set=her={'strategy': 'final'}")
+    assert RunFolder("two").compiled.policy.other.replay_buffer.strategy == "final"
+
+
 class NoGoals(Reach):
     compute_reward = property()
 
@@ -135,7 +145,7 @@ class NoGoals(Reach):
         ("dqn", "CartPole-v1", {"nstep": 1}, "achieved_goal"),
         ("ddpg", NoGoals, {}, "compute_reward"),
         ("dqn", BITS, {"nstep": 3}, "nstep = 3"),
-        ("ppo", BITS, {}, "serial_pipeline"),
+        ("ppo", BITS, {}, "off-policy"),
         ("dqn", BITS, {"parallel": True}, "serial"),
         ("dqn", BITS, {"normalize": "obs"}, "norm_obs"),
         ("dqn", BITS, {"her": {"strategi": "final"}}, "strategy"),
@@ -144,6 +154,12 @@ class NoGoals(Reach):
 def test_what_does_not_go_with_it_is_refused(policy, env, settings, message):
     with pytest.raises(ConfigError, match=message):
         train(policy, env, env_steps=20, **{"her": True, **settings})
+
+
+def test_the_shape_may_leave_out_what_the_goals_show_already():
+    shape = {"achieved_goal": 4, "desired_goal": 4}
+    training = train("dqn", BITS, env_steps=40, her=True, config={"policy.model.obs_shape": shape}, **QUICK)
+    assert training.predict(BitFlip(4).reset(seed=0)[0]) in range(4)
 
 
 @pytest.mark.slow

@@ -11,8 +11,10 @@ from torch import nn
 
 from ding import train
 from ding.entry import collect_demo_data, eval, load_policy, serial_pipeline, serial_pipeline_onpolicy
+from ding.entry.run_folder import RunFolder
 from ding.envs import BaseEnvManager, DingEnvWrapper
 from ding.policy import DQNPolicy
+from ding.utils.config_helper import ConfigError
 from ding.utils.data.dataset import NaiveRLDataset
 from ding.utils.registry_factory import ENV_REGISTRY
 from tests.entry import fakes
@@ -50,6 +52,18 @@ def pair(policy_type="dqn", manager="base", **learn):
 def saved(name, exp="exp"):
     state = torch.load(f"{exp}/ckpt/{name}.pth.tar", weights_only=True)
     return state, state["learner"]["normalization"]["ObsNormWrapper0"]
+
+
+def test_the_env_of_a_loaded_policy_begins_with_a_normalized_observation():
+    main, create = pair()
+    create.env = {"type": "toy_that_normalizes", "import_names": [__name__]}
+    serial_pipeline((main, create), seed=0, max_train_iter=3)
+    _, statistics = saved("ckpt_best")
+    with load_policy("exp") as policy:
+        env = policy.make_env(seed=1)
+        first, begin = env.ready_obs[0], np.array([0, 0, 5])
+    mean, var = (np.asarray(statistics[key]) for key in ("mean", "var"))
+    np.testing.assert_allclose(first, np.clip((begin - mean) / np.sqrt(var + 1e-8), -10, 10), rtol=1e-3, atol=1e-3)
 
 
 class Recorder(nn.Module):
@@ -191,6 +205,17 @@ def test_whoever_uses_a_trained_policy_has_it_see_what_evaluations_show(shown):
     assert len(rows) == 12 and np.abs(rows).max() < 5
 
 
+def test_the_discount_of_normalized_rewards_is_that_of_the_policy():
+    few = {"dqn": QUICK, "ppo": {"n_steps": 8}, "sac": {"batch_size": 8, "random_collect_size": 16}}
+    for policy, settings in (("dqn", {"gamma": 0.5}), ("ppo", {"gamma": 0.8}), ("sac", {"gamma": 0.9})):
+        env = "Pendulum-v1" if policy == "sac" else Far
+        training = train(
+            policy, env, iterations=1, normalize="reward", **{"eval_episodes": 1, **few[policy], **settings}
+        )
+        compiled = RunFolder(training.folder).compiled
+        assert compiled.env.norm_reward == {"use_norm": True, "reward_discount": settings["gamma"]}
+
+
 @pytest.mark.guarantees("resume")
 @pytest.mark.parametrize("manager", ["base", "subprocess"])
 def test_a_run_that_normalizes_and_resumes_has_the_same_bits(manager):
@@ -215,3 +240,11 @@ def test_workers_of_a_parallel_training_share_their_statistics():
     np.testing.assert_allclose(statistics["obs"]["mean"], [5000, 7], rtol=0.05)
     best = torch.load(f"{training.folder}/ckpt/ckpt_best.pth.tar", weights_only=True)
     assert best["last_iter"] == 0 or list(best["learner"]["normalization"]) == ["obs", "return"]
+
+
+def test_a_policy_that_saw_normalized_observations_is_refused_where_they_are_not():
+    training = train("dqn", Far, iterations=2, normalize="obs", folder="run", **QUICK)
+    main, create = training.config
+    del main.env["norm_obs"]
+    with pytest.raises(ConfigError, match="norm_obs"):
+        eval((main, create), load_path="run/ckpt/iteration_2.pth.tar")

@@ -11,7 +11,10 @@ from torch import nn
 
 from ding.entry import evaluate_run, train
 from ding.entry.cli import cli
+from ding.entry.run_folder import RunFolder
 from ding.entry.training import Training
+from ding.utils import MODEL_REGISTRY
+from ding.utils.config_helper import ConfigError
 
 TOLD = []
 FEW = {"iterations": 1, "eval_episodes": 1, "batch_size": 8, "num_envs": 1, "recipe": False}
@@ -130,6 +133,63 @@ def test_each_family_of_policies_trains_what_the_guide_asks_of_a_network(policy,
     assert isinstance(training.policy._model, network)
 
 
+class ColumnOfValues(ActorCritic):
+    """Returns [*B, 1], as the last layer does."""
+
+    def compute_critic(self, obs):
+        return {"value": self.critic(obs)}
+
+
+class ColumnOfQ(QActorCritic):
+    def compute_critic(self, inputs):
+        return {"q_value": [q.unsqueeze(-1) for q in super().compute_critic(inputs)["q_value"]]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "networks", "settings"),
+    [
+        ("ppo", (ActorCritic, ColumnOfValues), {"n_steps": 16}),
+        ("impala", (ActorCritic, ColumnOfValues), {}),
+        ("sac", (QActorCritic, ColumnOfQ), {"learning_starts": 0}),
+        (
+            "td3",
+            (partial(QActorCritic, is_gaussian=False), partial(ColumnOfQ, is_gaussian=False)),
+            {"learning_starts": 0},
+        ),
+    ],
+)
+def test_values_in_a_column_are_learned_as_values_in_a_row(policy, networks, settings):
+    env = "CartPole-v1" if networks[0] is ActorCritic else "Pendulum-v1"
+    row, column = (weights_after(policy, env, network, **settings) for network in networks)
+    assert all(torch.equal(row[key], column[key]) for key in row)
+
+
+def weights_after(policy, env, network, **settings):
+    training = train(policy, env, model=network, **FEW, **settings)
+    return torch.load(list(RunFolder(training.folder).checkpoints().values())[-1], weights_only=True)["model"]
+
+
+@pytest.mark.parametrize(("env", "told"), [("CartPole-v1", (4, 2, "discrete")), ("Pendulum-v1", (3, 1, "continuous"))])
+def test_a_registered_network_is_told_shapes_and_kind_of_actions(env, told):
+    MODEL_REGISTRY["test_own_networks"] = ActorCritic
+    try:
+        train("ppo", env, model="test_own_networks", n_steps=8, **FEW)
+    finally:
+        del MODEL_REGISTRY["test_own_networks"]
+    assert set(TOLD) == {told}
+
+
+def test_a_network_without_arguments_is_told_nothing_and_the_policy_learns_the_kind_of_actions():
+    training = train("ppo", "Pendulum-v1", model=OfPendulum, n_steps=8, **FEW)
+    assert training.config[0].policy.action_space == "continuous"
+    assert dict(training.config[0].policy.model) == {"type": OfPendulum}
+
+
+class OfPendulum(ActorCritic):
+    def __init__(self):
+        super().__init__(3, 1, "continuous")
+
+
 def make_narrow(obs_shape, action_shape):
     return Values(obs_shape, action_shape, width=3)
 
@@ -154,6 +214,12 @@ def test_classes_and_functions_are_saved_by_name_and_found_again(model, settings
     assert isinstance(kind, str) or list(kind) == ["__reference__"]
     assert loaded.policy._model.layers[0].out_features == width
     assert loaded.evaluate(1).returns == training.evaluate(1).returns == evaluate_run("run", 1).returns
+
+
+def test_a_run_with_an_own_network_resumes():
+    train("dqn", "CartPole-v1", model=Values, folder="run", **FEW)
+    more = {**FEW, "iterations": 2}
+    assert train("dqn", "CartPole-v1", model=Values, folder="run", resume=True, **more).result["train_iter"] == 2
 
 
 def test_the_command_evaluates_a_network_that_a_script_has_named(tmp_path, monkeypatch):
@@ -186,8 +252,34 @@ def test_a_module_is_trained_itself_and_given_again_to_load_it():
     returns = training.evaluate(1).returns
     assert all(torch.equal(one, other) for one, other in zip(trained, network.parameters(), strict=True))
     assert Training.load("run", model=Values(4, 2)).evaluate(1).returns == returns
-    with pytest.raises(RuntimeError, match=r"pass the `model`"):
+    with pytest.raises(RuntimeError, match=r"pass the `model` .* Training.load\(folder, model=...\)"):
         evaluate_run("run", 1)
+
+
+class Bare(nn.Module):
+    def __init__(self, obs_shape, action_shape):
+        super().__init__()
+        self.layer = nn.Linear(obs_shape, action_shape)
+
+    def forward(self, obs):
+        return self.layer(obs)
+
+
+@pytest.mark.parametrize(
+    ("policy", "env", "model", "settings", "error", "word"),
+    [
+        ("dqn", "CartPole-v1", 3, {}, TypeError, "nn.Module"),
+        ("dqn", "CartPole-v1", Bare, {}, TypeError, "Bare returned Tensor"),
+        ("dqn", "CartPole-v1", f"{__name__}:Missing", {}, ConfigError, "Missing"),
+        ("dqn", "CartPole-v1", Values(4, 2), {"hidden_sizes": [3]}, ConfigError, "has no effect"),
+        ("dqn", "CartPole-v1", Values(4, 2), {"parallel": True}, ConfigError, "other processes"),
+        ("ppo", "CartPole-v1", ActorCritic(4, 2, "continuous"), {}, TypeError, "discrete"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_network_that_does_not_fit_is_refused(policy, env, model, settings, error, word):
+    with pytest.raises(error, match=word):
+        train(policy, env, model=model, **FEW, **settings)
 
 
 @pytest.mark.slow

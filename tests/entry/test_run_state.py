@@ -88,9 +88,20 @@ def test_a_run_saves_a_state_at_its_end_and_every_so_many_iterations() -> None:
     assert told() == [("interval", 6), ("end", 12)]
 
 
+def test_states_come_by_the_clock_too() -> None:
+    run(run_state={"every_s": 1e-9, "keep": 9})
+    assert [reason for reason, _ in told()] == ["interval"] * 4 + ["end"]
+
+
 def test_a_run_without_states_has_none() -> None:
     run(run_state=False)
     assert not os.path.exists("exp/run_state")
+
+
+def test_a_wrong_section_is_refused() -> None:
+    for section in ({"every_iter": -1}, {"keep": 0}, 3):
+        with pytest.raises(ConfigError, match="is not allowed"):
+            run(run_state=section)
 
 
 @pytest.mark.guarantees("signals")
@@ -148,6 +159,13 @@ def test_a_run_that_has_ended_ends_again_at_once_and_goes_on_with_a_larger_budge
     assert lines == [0, 6, 12, 18]
 
 
+def test_a_run_that_has_reached_its_stop_value_goes_on_with_a_higher_one_only() -> None:
+    solved = run(env={"stop_value": -1}, iterations=99)
+    assert solved.stop and solved.learner.train_iter == 6
+    assert run(resume=True, env={"stop_value": -1}, iterations=99).learner.train_iter == 6
+    assert run(resume=True, env={"stop_value": 99}).learner.train_iter == 12
+
+
 def test_the_key_resume_training_goes_on_too() -> None:
     run()
     assert run(learn={"resume_training": True, "update_per_collect": 3, "batch_size": 4}).learner.train_iter == 12
@@ -186,7 +204,7 @@ def test_a_folder_in_which_another_process_runs_is_refused(tmp_path: Path) -> No
 
 def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding.entry.run_state.get_world_size", lambda: 2)
-    with pytest.raises(ConfigError, match="single process"):
+    with pytest.raises(ConfigError, match="several ranks"):
         run(resume=True)
     assert os.listdir() == []
 
@@ -284,6 +302,15 @@ def test_what_a_users_policy_and_hook_do_not_save_is_told_once_in_a_line_each(
         return
     assert count == (6, 6) and len(lines) == 4  # once when it is saved, and once when the run resumes
     assert "NotingDQN does not save _losses" in lines[0] and "NotingHook does not save calls" in lines[1]
+
+
+@pytest.mark.parametrize(("manager", "exact"), [("subprocess", "yes"), ("async_subprocess", "no")])
+def test_a_run_whose_envs_are_served_in_any_order_is_shown_as_not_exact(manager: str, exact: str) -> None:
+    pair_ = configs()
+    pair_[1].env_manager.type = manager
+    run_serial(pair_, env_setting=setting(), max_train_iter=6)
+    rows, notes = show_states("exp")
+    assert (rows[-1][-1], len(notes) > 1) == (exact, exact == "no")
 
 
 def test_the_command_shows_states_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

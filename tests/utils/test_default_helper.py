@@ -23,6 +23,7 @@ from ding.utils.default_helper import (
     flatten_dict,
     list_split,
     lists_to_dicts,
+    make_key_as_identifier,
     one_time_warning,
     override,
     remove_illegal_item,
@@ -34,6 +35,12 @@ from ding.utils.default_helper import (
 @pytest.fixture(autouse=True)
 def fresh_warnings():
     one_time_warning.cache_clear()
+
+
+def test_one_time_warning_warns_once_for_each_text(caplog):
+    for text in ("first", "second", "first"):
+        one_time_warning(text)
+    assert [record.message for record in caplog.records] == ["first", "second"]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,11 @@ def fresh_warnings():
 )
 def test_squeeze_unpacks_containers_of_one(data, result):
     assert squeeze(data) == result
+
+
+def test_default_get_prefers_the_value_that_is_there(caplog):
+    assert default_get({"a": 1}, "a", default_value=2) == 1
+    assert not caplog.records
 
 
 def test_default_get_falls_back_and_warns_once(caplog):
@@ -86,6 +98,12 @@ def test_error_wrapper_returns_the_default_and_logs_its_message_once(caplog):
     assert guarded.__name__ == "broken"
 
 
+def test_error_wrapper_is_silent_without_a_message_and_passes_results_through(caplog):
+    assert error_wrapper(lambda x: 1 / x, None)(0) is None
+    assert error_wrapper(lambda x: 1 / x, None)(2) == 0.5
+    assert not caplog.records
+
+
 def test_override_accepts_only_names_of_the_base():
     class Base:
         def run(self):
@@ -118,6 +136,11 @@ def test_limited_space_container_counts_between_its_bounds():
     assert container.max_val == 1 and container.get_residual_space() == 0 and container.cur == 3
 
 
+def test_limited_space_container_refuses_crossed_bounds():
+    with pytest.raises(AssertionError, match="max_val = 1"):
+        LimitedSpaceContainer(2, 1)
+
+
 def test_set_pkg_seed_makes_all_three_generators_repeat():
     def draw():
         return random.random(), np.random.rand(), torch.rand(1).item()
@@ -142,6 +165,10 @@ def test_deep_merge_merges_dicts_and_replaces_everything_else():
     assert original == {"a": {"b": 1, "c": [1]}, "d": {"e": 2}, "f": 3}
 
 
+def test_deep_merge_with_an_empty_dict_keeps_the_original_section():
+    assert deep_merge_dicts({"a": {"b": 1}}, {"a": {}}) == {"a": {"b": 1}}
+
+
 def test_deep_merge_treats_none_as_empty():
     assert deep_merge_dicts(None, {"a": 1}) == {"a": 1}
     assert deep_merge_dicts({"a": 1}, None) == {"a": 1}
@@ -154,9 +181,20 @@ def test_deep_merge_copies_the_original_and_shares_the_new_values():
     assert merged["a"] is not inner and merged["b"] is new
 
 
+def test_deep_merge_keeps_the_type_of_an_easydict():
+    merged = deep_merge_dicts(EasyDict({"a": {"b": 1}}), {"a": {"c": 2}})
+    assert isinstance(merged, EasyDict) and merged.a.c == 2 and merged.a.b == 1
+
+
 def test_deep_update_refuses_unknown_keys():
     with pytest.raises(RuntimeError, match="unknown key 'c'"):
         deep_update({"a": {"b": 1}}, {"a": {"c": 2}})
+
+
+def test_deep_update_works_in_place_and_returns_the_dict():
+    original = {"a": {"b": 1}}
+    assert deep_update(original, {"a": {"b": 2}}) is original
+    assert original == {"a": {"b": 2}}
 
 
 def test_deep_update_lets_new_keys_in_below_the_whitelist_only():
@@ -221,6 +259,14 @@ def test_convert_easy_dict_to_dict_converts_values_but_not_what_is_inside_lists(
     assert isinstance(converted["d"][0], EasyDict)
 
 
+def test_make_key_as_identifier_replaces_dots_and_leading_digits():
+    assert make_key_as_identifier({"TimeLimit.truncated": 1, "3d": 2, "ok": 3}) == {
+        "TimeLimit_truncated": 1,
+        "_3d": 2,
+        "ok": 3,
+    }
+
+
 def test_remove_illegal_item_drops_strings():
     assert remove_illegal_item({"a": "text", "b": 1, "c": None}) == {"b": 1, "c": None}
 
@@ -255,6 +301,10 @@ def test_a_better_metric_starts_the_count_again():
     assert run({"patience": 1}, [1.0, 1.0, 0.5, 0.5, 0.5]) == [1, 1, 1, 1, 0.95]
 
 
+def test_each_metric_is_compared_with_the_one_before_it():
+    assert run({"patience": 0}, [1.0, 5.0, 4.0, 3.0]) == [1, 0.95, 0.95, 0.95]
+
+
 def test_better_means_by_more_than_the_threshold_in_the_chosen_direction():
     assert run({"patience": 0, "threshold": 0.5}, [1.0, 0.6, 0.0]) == [1, 0.95, 0.95]
     assert run({"patience": 0, "threshold": 0.5, "optimize_mode": "max"}, [1.0, 1.6, 2.0]) == [1, 1, 0.95]
@@ -262,6 +312,20 @@ def test_better_means_by_more_than_the_threshold_in_the_chosen_direction():
 
 def test_calls_during_the_cooldown_do_not_count_also_at_the_start():
     assert run({"patience": 0, "cooldown": 2}, [1.0] * 7) == [1, 1, 0.95, 0.95, 0.95, 0.9, 0.9]
+
+
+@pytest.mark.parametrize(
+    ("mode", "factor", "expected"),
+    [
+        ("reduce", 3.0, [-1, -1]),
+        ("add", 0.6, [0.6, 1]),
+        ("multi", 2.0, [0, 0]),
+        ("div", 2.0, [0, 0]),
+    ],
+)
+def test_the_parameter_stays_in_its_range(mode, factor, expected):
+    cfg = {"patience": 0, "schedule_mode": mode, "factor": factor}
+    assert run(cfg, [1.0] * 3, param=0.0)[1:] == expected
 
 
 @pytest.mark.parametrize(
@@ -276,6 +340,11 @@ def test_calls_during_the_cooldown_do_not_count_also_at_the_start():
 def test_factors_multiply_and_divide_within_the_range(mode, factor, expected):
     cfg = {"patience": 0, "schedule_mode": mode, "factor": factor, "change_range": [0.4, 8]}
     assert run(cfg, [1.0] * 4)[1:] == expected
+
+
+def test_a_metric_that_is_not_a_float_is_refused():
+    with pytest.raises(AssertionError, match="metrics = 1"):
+        Scheduler({}).step(1, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ import errno
 import json
 import math
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ding.utils import metric_sinks
 from ding.utils.metric_sinks import (
@@ -173,6 +176,25 @@ def test_a_float_keeps_all_its_bits(place: Place) -> None:
     assert place.scalars() == by_tag([("own/x", step, value) for step, value in enumerate(values)])
 
 
+NUMBERS = [np.float32(1.5), np.int64(3), np.array([2.5]), torch.tensor(4), torch.tensor([0.25]), True, Fraction(1, 2)]
+
+
+def test_numbers_and_steps_of_other_packages_are_written_as_those_of_python(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = NUMBERS[:-1] if place.kind == "tensorboard" else NUMBERS  # its package takes no fractions
+    with place.writer() as writer:
+        for step, value in enumerate(numbers):
+            writer.add_scalar("own/x", value, np.int64(step))
+        writer.add_scalars_of("learner", {"loss": np.float64(0.5)}, np.int32(3), torch.tensor(24))  # type: ignore[arg-type]
+    assert place.scalars() == {
+        "own/x": list(enumerate([1.5, 3, 2.5, 4, 0.25, 1, 0.5][: len(numbers)])),
+        "learner_iter/loss": [(3, 0.5)],
+        "learner_step/loss": [(24, 0.5)],
+    }
+    assert caplog.records == []
+
+
 def test_a_value_that_is_no_number_is_lost_alone_with_one_warning(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -198,6 +220,23 @@ def test_a_writer_may_be_closed_twice_and_takes_no_records_of_sinks_after_that(p
     writer.close()
     wanted = {"own/x": [(0, 1), (1, 2)]} if place.kind == "tensorboard" else before  # it opens another file
     assert (before, place.scalars()) == ({"own/x": [(0, 1)]}, wanted)
+
+
+def test_threads_write_at_the_same_time_and_each_in_its_order(place: Place) -> None:
+    def write(worker: str) -> None:
+        for step in range(400):
+            writer.add_scalar(f"{worker}/x", step, step)
+            if step % 100 == 99:
+                writer.flush()
+
+    with place.writer() as writer:
+        threads = [threading.Thread(target=write, args=(f"worker{number}",)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    steps = [(step, step) for step in range(400)]
+    assert place.scalars() == {f"worker{number}/x": steps for number in range(4)}
 
 
 # resuming

@@ -77,6 +77,20 @@ def test_readers_see_the_old_content_until_the_writer_is_done(tmp_path):
     assert path.read_text(encoding="utf-8") == "new ü"
 
 
+def test_atomic_write_cleans_up_after_an_interrupt(tmp_path):
+    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "x") as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_is_taken_when_asked_for(tmp_path):
+    path = tmp_path / "x"
+    save_file(path, 1, use_lock=True)
+    assert read_file(path, use_lock=True) == 1
+    assert sorted(os.listdir(tmp_path)) == ["x", "x.lock"]
+
+
 def test_a_missing_file_is_file_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "missing")

@@ -54,6 +54,14 @@ def test_arrays_come_back_with_shape_dtype_and_bytes(array):
 
 
 @pytest.mark.parametrize(
+    "value", [np.float32(1.5), np.int64(-3), np.bool_(True), np.float64(2), np.str_("x"), np.uint8(7)]
+)
+def test_numpy_scalars_keep_their_type(value):
+    result = unpack(pack(value))
+    assert type(result) is type(value) and result == value
+
+
+@pytest.mark.parametrize(
     "dtype",
     ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"],
 )
@@ -63,6 +71,13 @@ def test_tensors_keep_dtype_shape_and_values(dtype, shape):
     result = unpack(pack(tensor))
     assert result.dtype == tensor.dtype and result.shape == tensor.shape and torch.equal(result, tensor)
     result.zero_()
+
+
+def test_tensors_leave_their_graph_behind_and_views_come_back_contiguous():
+    base = torch.arange(6.0, requires_grad=True).reshape(2, 3)
+    for tensor in (base.T, base[:, 1], torch.view_as_complex(torch.ones(2, 2)).conj()):
+        result = unpack(pack({"x": tensor}))["x"]
+        assert not result.requires_grad and result.is_contiguous() and torch.equal(result, tensor.detach())
 
 
 def test_an_easydict_stays_one_and_other_mappings_become_dicts():

@@ -13,10 +13,13 @@ import pytest
 import torch
 from torch import nn
 
+from ding.model.wrapper.model_wrappers import model_wrap
 from ding.utils.msgpack_helper import pack
 from ding.utils.object_state import (
     SavedAttributes,
+    declared_state,
     global_generators_state,
+    load_declared_state,
     load_global_generators_state,
     undeclared,
 )
@@ -32,6 +35,15 @@ def test_the_global_generators_go_on_where_they_were() -> None:
     expected = draw()
     load_global_generators_state(state)
     assert draw() == expected
+
+
+def test_the_generators_of_gpus_are_asked_only_where_cuda_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in a process that was forked from one that uses it: there, asking fails."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [torch.arange(3)])
+    assert "cuda" not in global_generators_state()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert global_generators_state()["cuda"][0].tolist() == [0, 1, 2]
 
 
 class Part(SavedAttributes):
@@ -162,6 +174,25 @@ def test_values_of_each_kind_come_back_in_another_object() -> None:
     for held in (one, other):
         held.move()
     assert differences(one, other) == []
+
+
+def test_wrappers_of_a_model_save_what_is_theirs_and_what_the_wrappers_in_them_hold() -> None:
+    class Counting(nn.Module):
+        def forward(self, data: Any) -> dict[str, Any]:
+            counts = [(count or 0) + 1 for count in data["prev_state"]]
+            return {"next_state": counts, "logit": torch.zeros(len(counts), 4)}
+
+    def wrapped(seed: int) -> Any:
+        model = model_wrap(model_wrap(Counting(), "hidden_state", state_num=2), "multinomial_sample")
+        model._rng = np.random.default_rng(seed)
+        return model
+
+    one, other = wrapped(1), wrapped(2)
+    one.forward({}, data_id=[1])
+    state = through_bytes(declared_state(one))
+    assert load_declared_state(other, state) == [] and other._model._state == {0: None, 1: 1}
+    actions = [[model.forward({})["action"].tolist() for _ in range(8)] for model in (one, other)]
+    assert actions[0] == actions[1]
 
 
 def test_what_a_users_class_adds_and_does_not_declare_is_named() -> None:

@@ -1,13 +1,22 @@
 """Joining and leaving the process group."""
 
 import atexit
+import os
 import sys
 from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from ding.utils import pytorch_ddp_dist_helper as ddp
+from ding.utils.pytorch_ddp_dist_helper import sum_over_ranks
+
+
+def test_slurm_names_come_before_those_of_torchrun(clean_environment):
+    for name, value in (("SLURM_LOCALID", "0"), ("RANK", "5"), ("SLURM_NTASKS", "1"), ("WORLD_SIZE", "7")):
+        clean_environment.setenv(name, value)
+    assert ddp.dist_mode(lambda: (ddp.get_rank(), ddp.get_world_size()))() == (0, 1)
 
 
 @pytest.mark.differs(
@@ -28,6 +37,16 @@ def test_a_slurm_job_on_several_nodes_is_refused(clean_environment):
     with pytest.raises(RuntimeError, match="torchrun"):
         ddp.dist_init("gloo")
     assert ddp.dist_init("gloo", rank=0, world_size=1) == (0, 1)
+
+
+def test_the_master_is_local_by_default(clean_environment):
+    clean_environment.delenv("MASTER_ADDR")
+    clean_environment.delenv("MASTER_PORT")
+    with pytest.raises(RuntimeError, match="rank is unknown"):
+        ddp.dist_init("gloo")
+    assert (os.environ.pop("MASTER_ADDR"), os.environ.pop("MASTER_PORT")) == ("localhost", "10314")
+    with pytest.raises(RuntimeError, match="world_size is unknown"):
+        ddp.dist_init("gloo", addr="localhost", port=1, rank=0)
 
 
 def test_an_unknown_backend_is_refused():
@@ -52,6 +71,26 @@ def test_the_timeout_is_an_argument_or_a_variable(clean_environment, given, vari
     clean_environment.setattr(dist, "init_process_group", lambda *args, timeout, **kwargs: seen.append(timeout))
     ddp.dist_init("gloo", rank=0, world_size=1, timeout=given)
     assert seen == [timedelta(seconds=seconds)]
+
+
+def test_nccl_comes_with_gloo_for_the_cpu(clean_environment):
+    joined = []
+    clean_environment.setattr(torch.cuda, "is_available", lambda: True)
+    clean_environment.setattr(torch.cuda, "device_count", lambda: 4)
+    clean_environment.setattr(torch.cuda, "set_device", lambda device: joined.append(device))
+    clean_environment.setattr(dist, "init_process_group", lambda backend, **kwargs: joined.append(backend))
+    clean_environment.setattr(dist, "rendezvous", lambda *args, **kwargs: iter([(dist.HashStore(), 6, 8)]))
+    assert ddp.dist_init(rank=6, world_size=8) == (6, 8)
+    assert joined == [2, "cpu:gloo,cuda:nccl"]
+
+
+def test_ranks_that_do_not_meet_are_told_where_they_waited(clean_environment):
+    def refuse(*args, **kwargs):
+        raise RuntimeError("1/2 clients joined")
+
+    clean_environment.setattr(dist, "rendezvous", refuse)
+    with pytest.raises(RuntimeError, match="rank 0 could not join"):
+        ddp.dist_init("gloo", "here", 5, 0, 2, timeout=3)
 
 
 @pytest.mark.parametrize("error", [None, SystemExit(0), SystemExit(3), KeyboardInterrupt(), ValueError("x")])
@@ -87,3 +126,13 @@ def test_a_script_that_ends_in_the_group_leaves_it(clean_environment, at_exit, a
     for _ in range(2):
         leave()
         assert not dist.is_initialized()
+
+
+@pytest.mark.gpu
+def test_tensors_on_a_cuda_device_are_reduced_over_gloo_and_nccl(clean_environment):
+    for backend in ("gloo", "nccl"):
+        with ddp.DDPContext(backend, rank=0, world_size=1):
+            for device in ("cpu", "cuda"):
+                x = torch.ones(2, 3, device=device).T
+                sum_over_ranks(x)
+                assert x.device.type == device and x.tolist() == [[1.0, 1.0]] * 3

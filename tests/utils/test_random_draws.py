@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,6 +21,19 @@ def test_indices_are_drawn_by_their_weights_and_never_with_weight_zero(dtype):
     assert (torch.bincount(index[:, 0], minlength=6) / 3000).tolist() == pytest.approx(
         [0, 1 / 3, 0, 1 / 3, 1 / 3, 0], abs=0.03
     )
+
+
+def test_the_largest_and_the_smallest_draw_choose_an_index_of_some_weight():
+    class Fixed:
+        def __init__(self, value):
+            self.value = value
+
+        def random(self, shape, dtype):
+            return np.full(shape, self.value, dtype)
+
+    weight = torch.tensor([0.0, 0.3, 0.1, 0.6, 0.0])
+    assert draw_index(Fixed(1 - 2**-24), weight).item() == 3
+    assert draw_index(Fixed(0.0), weight).item() == 1
 
 
 def test_draws_have_the_type_of_their_model_and_are_those_of_the_generator():
