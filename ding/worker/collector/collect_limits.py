@@ -12,7 +12,7 @@ from ding.worker.collector.env_round import Ended
 from ding.worker.collector.rollout import Quota, RolloutListener
 from ding.worker.collector.trajectory import INF
 
-FIXED_ROLLOUT = Setting(  # False where it is not given: default configs are those of DI-engine
+FIXED_ROLLOUT = Setting(
     rule=boolean,
     doc="Whether fragments end with the collect, so that each step becomes a sample; otherwise an on-policy collect "
     "drops unfinished fragments.",

@@ -116,7 +116,7 @@ class NaiveReplayBuffer(ColumnBuffer):
 
     def _draw(self, size: int, sample_range: slice | None, replace: bool) -> IntArray:
         if sample_range is None:
-            if self._store.valid_count == self._store.filled == self._store.size:  # any order will do
+            if self._store.valid_count == self._store.filled == self._store.size:  # slots, as the age does not matter
                 return self._choose(self._store.size, size, slice(None), replace)
             sample_range = slice(None)
         elif not isinstance(sample_range, slice):
@@ -131,6 +131,7 @@ class NaiveReplayBuffer(ColumnBuffer):
         return slots[self._choose(len(slots), size, sample_range, replace)]
 
     def _choose(self, count: int, size: int, sample_range: slice, replace: bool) -> IntArray:
+        """Return `size` of `count` equally likely numbers."""
         if count == 0 or (count < size and not replace):
             raise ValueError(
                 f"size = {size} is not allowed: sample_range = {sample_range} selects {count} items; "

@@ -10,13 +10,7 @@ import pytest
 from easydict import EasyDict
 
 from ding.worker.transport.chunk import pick_sample
-from ding.worker.transport.http_transport import HttpConnector
-from ding.worker.transport.local_transport import LocalConnector
-from ding.worker.transport.stores import (
-    FolderPolicyStore,
-    FolderSampleStore,
-)
-from ding.worker.transport.transport import TaskFailed
+from ding.worker.transport.transport import TaskFailed, get_transport
 
 DEADLINE_S = 60  # for what happens at once, on a busy machine too
 KINDS = ["local", "flask_fs"]
@@ -57,9 +51,10 @@ class Site:
 
     def __init__(self, kind: str, folder: Any) -> None:
         data, policy = str(folder / "data"), str(folder / "policy")
-        self.kind = kind
-        self.samples, self.policies = FolderSampleStore(data), FolderPolicyStore(policy)
-        self.connector: Any = HttpConnector("127.0.0.1", 0) if kind == "flask_fs" else LocalConnector()
+        self.kind, transport = kind, get_transport(kind)
+        self.launch = transport.launch
+        self.samples, self.policies = transport.sample_store(data), transport.policy_store(policy)
+        self.connector: Any = transport.connector({"host": "127.0.0.1", "port": 0})
         self.workers: list[Any] = []
 
     def cfg(self, **changes: Any) -> EasyDict:

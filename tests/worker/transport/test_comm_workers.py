@@ -17,7 +17,7 @@ from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.flask_fs_learner import LearnerSlave
 from ding.worker.transport.chunk import pack_batches, to_content
 from ding.worker.transport.http_transport import HttpConnector
-from ding.worker.transport.transport import TaskFailed, WorkerLost
+from ding.worker.transport.transport import Launch, TaskFailed, WorkerLost
 from tests.worker.collector.comm import workers as collectors
 from tests.worker.collector.parallel_fakes import DEADLINE_S, GATES, Gate, in_thread
 from tests.worker.learner.comm import workers as learners
@@ -268,7 +268,7 @@ def test_a_coordinator_that_has_gone_leaves_the_worker_to_the_next(role, site):
     worker, driver = site.pair()
     role.waiting(driver, "one")
     driver.client.close()
-    if site.kind == "local":
+    if site.launch is Launch.THREAD:
         worker.deal_with_lost_coordinator()
     other = site.driver(site.client(worker, "again"))
     role.work(site, other, "two")  # whether the first task has ended by now or not
