@@ -8,6 +8,7 @@ import math
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
@@ -56,7 +57,7 @@ from ding.utils.default_helper import deep_merge_dicts
 from ding.utils.import_helper import import_module
 from ding.utils.metric_sinks import known_sinks
 from ding.utils.pytorch_ddp_dist_helper import get_rank
-from ding.utils.references import resolved, saved_form
+from ding.utils.references import resolved, saved_form, with_arguments
 from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY, registries
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
@@ -550,8 +551,9 @@ def place_parallel(
         system[name] = EasyDict({**create[name], **system.get(name, {})})
     if platform == "ray":
         system.transport = "ray"
-    main.env, main.policy = map(EasyDict, map(saved_form, (main.env, main.policy)))  # for messages to workers
-    cfg = {"main": main, "system": system, "seed": seed}
+    main_form = with_arguments(main, partial(saved_form, is_json=True))  # as workers get it in messages
+    main_form.env, main_form.policy = map(EasyDict, map(saved_form, (main_form.env, main_form.policy)))
+    cfg = {"main": main_form, "system": system, "seed": seed}
     coordinator_port, learner_port, collector_port = ports
     if platform == "k8s":
         result = parallel_transform_k8s(cfg, coordinator_port, learner_port, collector_port)
@@ -577,6 +579,7 @@ def _as_easydict(cfg: Any, what: str) -> EasyDict:
     """
     if not isinstance(cfg, Mapping):
         raise TypeError(f"{what} must be an EasyDict or a dict, got {type(cfg).__name__}: {cfg!r}")
+    cfg = with_arguments(cfg)
     check_tree(cfg, _CONFIGS[what])
     sections = copy.deepcopy(cfg).items()
     return EasyDict({key: section if key == "env" else resolved(section, key) for key, section in sections})

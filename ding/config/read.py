@@ -19,7 +19,7 @@ from easydict import EasyDict
 from ding.config.save import split_config
 from ding.utils.config_helper import ConfigError
 from ding.utils.msgpack_helper import unpack
-from ding.utils.references import IMPORT_PATHS, add_to_path, note_file, unpacked
+from ding.utils.references import IMPORT_PATHS, add_to_path, config_form, note_file, unpacked
 
 
 class Config:
@@ -241,4 +241,4 @@ def put(cfg: Any, key: str, value: Any, what: str = "") -> None:
         if not hasattr(cfg, "setdefault"):
             section = ".".join(names[:depth])
             raise ConfigError(f"{what or f'{key} = {value!r}'} is not allowed: {section} is {cfg!r}, not a section")
-    cfg[names[-1]] = value
+    cfg[names[-1]] = config_form(value) if names[0] == "env" else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import itertools
 import json
 import logging
@@ -13,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from easydict import EasyDict
 
-from ding.utils.config_helper import value_at
-from ding.utils.data.nested import plain as as_python
+from ding.utils.config_helper import ConfigError, value_at
 from ding.utils.file_helper import atomic_write, beside
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import pack
@@ -27,6 +28,7 @@ from ding.utils.references import (
     import_folders,
     plain,
     saved_form,
+    with_arguments,
 )
 
 _GIT_TIMEOUT_S = 1.0
@@ -47,7 +49,8 @@ def claim_experiment(exp_name: str, renew: bool = True) -> str:
         try:
             answer[0] = _claim(exp_name, renew)
         except OSError as e:
-            answer[0] = e
+            reason = f"cannot create the experiment folder {os.path.abspath(exp_name)!r}: {e.strerror or e}"
+            answer[0] = type(e)(e.errno, f"{reason}; choose another exp_name or working directory")
     if get_world_size() > 1:
         broadcast_object_list(answer, 0)
     if isinstance(answer[0], OSError):
@@ -56,16 +59,20 @@ def claim_experiment(exp_name: str, renew: bool = True) -> str:
 
 
 def _claim(exp_name: str, renew: bool) -> str:
-    stamp = beside(exp_name, time.strftime("%y%m%d_%H%M%S"))
-    names = itertools.chain((exp_name, stamp), (f"{stamp}_{count}" for count in itertools.count(1)))
-    while True:
-        name = next(names)
+    stamp = time.strftime("%y%m%d_%H%M%S")
+    suffixes = itertools.chain((stamp,), (f"{stamp}_{count}" for count in itertools.count(1)))
+    candidates = itertools.chain((exp_name,), (beside(exp_name, suffix) for suffix in suffixes))
+    for name in candidates if renew else (exp_name,):
         try:
-            os.makedirs(name, exist_ok=not renew)
-            return name
+            os.makedirs(name, exist_ok=False)
         except FileExistsError:
-            if not renew:
-                raise
+            continue
+        return name
+    if not os.path.isdir(exp_name):
+        raise NotADirectoryError(errno.ENOTDIR, "it exists and is not a folder")
+    if not os.access(exp_name, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "it exists and is read-only")
+    return exp_name
 
 
 def save_project_state(exp_name: str) -> None:
@@ -177,12 +184,7 @@ def save_config_yaml(cfg: Mapping[str, Any], path: str) -> None:
     """Write `cfg` as YAML, with tuples, sets and arrays as lists, and objects without a YAML type as their repr."""
     import yaml
 
-    tree = json.loads(json.dumps(as_python(cfg), default=_yaml_value))
-    _write(path, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
-
-
-def _yaml_value(value: Any) -> Any:
-    return sorted(value, key=repr) if isinstance(value, (set, frozenset)) else shown(value)
+    _write(path, yaml.safe_dump(_plain(cfg), sort_keys=False, allow_unicode=True))
 
 
 def save_packed_config(cfg: Mapping[str, Any], path: str) -> None:
@@ -206,7 +208,13 @@ def save_config_formatted(
         cfg: the compiled config.
         path: path of the file.
         create_cfg: the create config that `cfg` was compiled with. If None, it is derived from the types in `cfg`.
+
+    Raises:
+        ConfigError: `cfg` has no `exp_name` or no `policy`.
     """
+    for key in ("exp_name", "policy"):
+        if key not in cfg:
+            raise ConfigError(f"the config has no key {key!r}; compile it with compile_config first")
     main, create = split_config(cfg, create_cfg)
     save_pair(main, create, path)
 
@@ -220,7 +228,7 @@ def split_config(
     cfg: Mapping[str, Any], create_cfg: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the pair (main, create), as new plain dicts, that compiles to the compiled config `cfg`."""
-    main: dict[str, Any] = plain(EasyDict(cfg))
+    main = with_arguments(plain(EasyDict(cfg)))
     create: dict[str, Any] = {} if create_cfg is None else plain(EasyDict(create_cfg))
     for name, path in CREATE_SECTIONS.items():
         section = value_at(main, path)
@@ -244,6 +252,20 @@ def split_config(
 
 def _types_of(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: section[key] for key in _TYPE_KEYS if key in section}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in (sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value)]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if type(value) in (str, bytes, bool, int, float, type(None)):
+        return value
+    return shown(value)
 
 
 def _write(path: str, data: str | bytes) -> None:

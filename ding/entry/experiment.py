@@ -58,7 +58,7 @@ from ding.utils.default_helper import closing, set_pkg_seed
 from ding.utils.file_helper import read_file
 from ding.utils.metric_sinks import RunInfo, check_logger, create_metric_writer
 from ding.utils.pytorch_ddp_dist_helper import get_rank, get_world_size
-from ding.utils.references import refuse_while_importing
+from ding.utils.references import refuse_while_importing, with_arguments
 from ding.worker.collector.base_serial_collector import create_serial_collector
 from ding.worker.collector.base_serial_evaluator import create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord, InteractionSerialEvaluator
@@ -437,7 +437,7 @@ def read_configs(input_cfg: Any, number: int) -> tuple[Any, ...]:
         configs = read(os.fspath(input_cfg))
     if not isinstance(configs, Sequence) or len(configs) != number:
         raise TypeError(f"input_cfg must be a file path or {number} configs, got {input_cfg!r}")
-    return tuple(map(copy.deepcopy, configs))
+    return tuple(map(copy.deepcopy, (with_arguments(configs[0]), *configs[1:])))
 
 
 def read_pair(input_cfg: Any, env_setting: Sequence[Any] | None = None) -> tuple[Any, Any]:

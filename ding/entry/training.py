@@ -17,7 +17,7 @@ from torch import nn
 
 from ding.config.config import compile_pair, resolve_class
 from ding.config.read import put
-from ding.config.topics import CLIPPING, KnownKeys, check_tree
+from ding.config.topics import CLIPPING, KnownKeys
 from ding.entry.checks import UNLIMITED, cuda_of, model_parameters
 from ding.entry.curves import draw, read_curves
 from ding.entry.experiment import Experiment, with_command_mode
@@ -48,6 +48,7 @@ from ding.utils.config_helper import ConfigError, Setting, settings_of, value_at
 from ding.utils.data.nested import leaves
 from ding.utils.default_helper import deep_merge_dicts, one_time_warning
 from ding.utils.log_helper import shown
+from ding.utils.references import with_arguments
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
 
 # Defaults if neither policy nor caller says otherwise: for on-policy training, steps of each env before several epochs
@@ -142,7 +143,6 @@ def train(
             "or --stop-value"
         )
     section = env_section_of(env)
-    check_tree(section, "env")
     chosen = _recipe(policy, section, recipe)
     draft = Draft.of_policy(policy, section, num_envs) if chosen is None else Draft.of_recipe(chosen, section, num_envs)
     main, create = pair = draft.main, draft.create
@@ -156,6 +156,7 @@ def train(
     if device is not None:
         main.policy.cuda = cuda_of(device)
     draft.change(model, {} if config is None else config, settings)
+    main.env = with_arguments(main).env
     network = model if isinstance(model, nn.Module) else None
     if parallel and network is not None:
         raise ConfigError(

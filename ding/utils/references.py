@@ -24,7 +24,8 @@ from ding.utils.log_helper import shown
 
 # The name in a config file of the folders whose modules it names.
 IMPORT_PATHS = "import_paths"
-REFERENCE = "__reference__"  # key of the saved form, of `module:name`; with "args" and "kwargs" if it is called
+# Keys of the saved form: of `module:name`, with "args" and "kwargs" if it is called; of the items of a dict.
+REFERENCE, _ITEMS = "__reference__", "__items__"
 SCALARS = frozenset((str, bool, int, float, type(None)))  # types that are their own saved form
 _NUMBERS_AND_TEXT = "biufcSU"  # kinds of dtypes
 _SPACES = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
@@ -61,7 +62,7 @@ def saved_form(value: Any, is_json: bool = False) -> Any:
     """
     kind = type(value)
     if isinstance(value, dict):
-        items = [(key, item if type(item) in SCALARS else saved_form(item, is_json)) for key, item in value.items()]
+        items = [(key, item if type(item) in SCALARS else saved_form(item, is_json)) for key, item in items_of(value)]
         if is_json and not set(map(type, value)) <= {str}:
             return {REFERENCE: "builtins:dict", "args": [saved_form(items, is_json)]}
         return dict(items)
@@ -75,8 +76,8 @@ def saved_form(value: Any, is_json: bool = False) -> Any:
         function, args = _call_for_json(value)
     if function is None or (reference := reference_to(function)) is None:
         return value
-    form = {REFERENCE: reference, "args": saved_form(list(args), is_json)}
-    return form | ({"kwargs": saved_form(kwargs, is_json)} if kwargs else {})
+    form = {REFERENCE: reference, "args": saved_form(config_form(list(args)), is_json)}
+    return form | ({"kwargs": saved_form(config_form(kwargs), is_json)} if kwargs else {})
 
 
 def _call_for_json(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any]]:
@@ -131,16 +132,53 @@ def _call_of(value: Any) -> tuple[Callable[..., Any] | None, Iterable[Any], Mapp
     return None, (), {}
 
 
+def items_of(value: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a mapping, also of an `EasyDict` with a key `items`, which hides the method."""
+    return dict.items(value) if isinstance(value, dict) else value.items()
+
+
 def fits_config(key: Any) -> bool:
     """Return whether `key` can be the key of an `EasyDict`, of which it is an attribute."""
     return isinstance(key, str) and key not in ("get", "items")
 
 
+def config_form(value: Any) -> Any:
+    """Return a copy of a tree of arguments in which an `EasyDict` can hold every dict; `plain` makes these again.
+
+    Example:
+        >>> config_form({"moves": {0: "left"}})
+        {'moves': {'__items__': [[0, 'left']]}}
+    """
+    if isinstance(value, dict):
+        items = {key: item if type(item) in SCALARS else config_form(item) for key, item in items_of(value)}
+        return items if all(map(fits_config, items)) else {_ITEMS: [list(item) for item in items.items()]}
+    return type(value)(map(config_form, value)) if type(value) in (list, tuple) else value
+
+
 def plain(value: Any) -> Any:
-    """Return a copy of a tree of arguments with plain dicts for `EasyDict`s."""
+    """Return a copy of a tree of arguments with plain dicts for `EasyDict`s and for the results of `config_form`."""
+    if isinstance(value, dict) and _ITEMS in value:
+        return {key: plain(item) for key, item in value[_ITEMS]}
     if type(value) in (dict, EasyDict):
-        return {key: item if type(item) in SCALARS else plain(item) for key, item in value.items()}
+        return {key: item if type(item) in SCALARS else plain(item) for key, item in dict.items(value)}
     return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+
+
+# Keys of the sections `env` and `env.manager` with arguments of functions, which may have any keys and values.
+_ARGUMENTS = ("env", "kwargs", "vector_kwargs", "wrappers")
+
+
+def with_arguments(main: Any, form: Callable[[Any], Any] = config_form) -> Any:
+    """Return a main config with the arguments of envs in another form, by default one that an `EasyDict` can hold."""
+    section = main.get("env") if isinstance(main, Mapping) else None
+    return type(main)({**main, "env": _with_arguments(section, form)}) if isinstance(section, Mapping) else main
+
+
+def _with_arguments(section: Mapping[str, Any], form: Callable[[Any], Any]) -> Any:
+    changed = {key: form(section[key]) for key in _ARGUMENTS if key in section}
+    if isinstance(section.get("manager"), Mapping):
+        changed["manager"] = _with_arguments(section["manager"], form)
+    return type(section)({**section, **changed})  # type: ignore[call-arg]
 
 
 def resolved(value: Any, where: str) -> Any:
@@ -158,9 +196,11 @@ def resolved(value: Any, where: str) -> Any:
             return found
         return found(*plain(resolved(value["args"], where)), **plain(resolved(value.get("kwargs", {}), where)))
     if isinstance(value, dict):
-        pairs = value.items()
+        pairs = dict.items(value)
         items = {key: item if type(item) in SCALARS else resolved(item, f"{where}.{key}") for key, item in pairs}
-        return value if all(map(operator.is_, items.values(), value.values())) else type(value)(items)
+        if all(map(operator.is_, items.values(), dict.values(value))):
+            return value
+        return EasyDict(config_form(items)) if isinstance(value, EasyDict) else items
     if type(value) in (list, tuple):
         entries = [item if type(item) in SCALARS else resolved(item, where) for item in value]
         return value if all(map(operator.is_, entries, value)) else type(value)(entries)

@@ -6,11 +6,14 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, KeysView
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from ding.utils.config_helper import nearest
 
 _TRACE = os.environ.get("DIENGINEREGTRACE", "OFF").upper() == "ON"
+
+
+T = TypeVar("T")
 
 
 class Registry(dict[str, Any]):
@@ -33,7 +36,17 @@ class Registry(dict[str, Any]):
         self.derive: Callable[[str], Any] | None = None
         self._origin: dict[str, tuple[str, int]] = {}
 
-    def register(self, module_name: str | None = None, module: Any = None, force_overwrite: bool = False) -> Any:
+    @overload
+    def register(
+        self, module_name: str | None = None, module: None = None, force_overwrite: bool = False
+    ) -> Callable[[T], T]: ...
+
+    @overload
+    def register(self, module_name: str, module: Any, force_overwrite: bool = False) -> None: ...
+
+    def register(
+        self, module_name: str | None = None, module: Any = None, force_overwrite: bool = False
+    ) -> Callable[[Any], Any] | None:
         """Register `module` as `module_name`, or return a decorator that does. The default name is `__name__`.
 
         Raises:

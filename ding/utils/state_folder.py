@@ -24,7 +24,7 @@ from ding.utils.file_helper import atomic_write, sweep_temporary
 from ding.utils.lock_helper import hold_file
 from ding.utils.log_helper import shown
 from ding.utils.msgpack_helper import is_tensor, pack, unpack
-from ding.utils.references import REFERENCE, SCALARS, saved_form
+from ding.utils.references import REFERENCE, SCALARS, items_of, saved_form
 
 # Another version for each change of the states of the parts of a run.
 _FORMAT = b"ding-run-state 8"
@@ -320,7 +320,7 @@ def _as_text(value: Any) -> str:
     if isinstance(value, Mapping):
         if value.keys() == {REFERENCE}:
             return repr(value[REFERENCE])
-        return f"{{{', '.join(f'{key!r}: {_as_text(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_as_text(item)}' for key, item in items_of(value))}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_as_text, value))}]"
     if isinstance(value, (set, frozenset)):  # their order differs from one process to the next

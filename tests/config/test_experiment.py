@@ -1,3 +1,4 @@
+import logging
 import os
 import subprocess
 import time
@@ -5,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ding.config import save
 from ding.config.save import claim_experiment, save_project_state
 
 
@@ -35,6 +37,32 @@ def test_runs_that_start_together_get_different_folders(fixed_time):
     assert len(set(names)) == 64
 
 
+def test_a_file_in_the_way_is_named():
+    open("x", "w").close()
+    with pytest.raises(NotADirectoryError, match=r"cannot create the experiment folder .*x'.*choose another"):
+        claim_experiment("x", renew=False)
+    with pytest.raises(OSError, match="cannot create the experiment folder"):
+        claim_experiment("x/y")
+
+
+def test_a_read_only_folder_is_refused(monkeypatch):
+    os.mkdir("x")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match="read-only"):
+        claim_experiment("x", renew=False)
+
+
+def test_other_ranks_take_the_name_of_rank_0(monkeypatch):
+    def broadcast(answer, src):
+        answer[0] = "from_rank_0"
+
+    monkeypatch.setattr(save, "get_rank", lambda: 1)
+    monkeypatch.setattr(save, "get_world_size", lambda: 2)
+    monkeypatch.setattr(save, "broadcast_object_list", broadcast)
+    assert claim_experiment("x") == "from_rank_0"
+    assert os.listdir() == []
+
+
 def git(*arguments):
     identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
     subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
@@ -57,3 +85,17 @@ def test_the_git_state_is_written_beside_the_experiment(monkeypatch):
         diff = f.read()
     assert "first commit" in log and "a.txt | 1 +" in log
     assert "-one\n+two\n" in diff
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 1)])
+def test_without_git_or_with_a_slow_one_the_run_goes_on(monkeypatch, caplog, error):
+    def fail(*args, **kwargs):
+        raise error
+
+    os.mkdir(".git")
+    monkeypatch.setattr(subprocess, "run", fail)
+    os.mkdir("exp")
+    with caplog.at_level(logging.WARNING, "ding"):
+        save_project_state("exp")
+    assert "git state is not saved" in caplog.text
+    assert os.listdir("exp") == []

@@ -84,6 +84,21 @@ def test_a_failing_config_leaves_no_trace_in_sys(tmp_path):
     assert sys.path == paths
 
 
+def test_reading_leaves_no_files_and_sees_a_rewritten_file_of_equal_size(tmp_path):
+    path = write(tmp_path / "c.py", "a = 1\n")
+    assert read_config_directly(path) == {"a": 1}
+    stat = os.stat(path)
+    write(tmp_path / "c.py", "a = 2\n")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert read_config_directly(path) == {"a": 2}
+    assert os.listdir(tmp_path) == ["c.py"]
+
+
+def test_a_config_knows_its_own_file_and_is_not_main(tmp_path):
+    path = write(tmp_path / "c.py", "where = __file__\nif __name__ == '__main__':\n    is_main = True\n")
+    assert read_config_directly(path) == {"where": path}
+
+
 def test_config_holds_a_dict_and_its_text(tmp_path):
     assert Config().cfg_dict == {} and Config()._text == "."
     cfg = {"a": 1}
@@ -91,6 +106,11 @@ def test_config_holds_a_dict_and_its_text(tmp_path):
     assert Config(cfg, cfg_text="text")._text == "text"
     path = write(tmp_path / "c.py", "a = 1\n")
     assert Config(cfg, filename=path)._text == "a = 1\n"
+
+
+def test_config_refuses_what_is_not_a_dict():
+    with pytest.raises(TypeError, match="cfg_dict must be a dict, got list"):
+        Config([1])
 
 
 def test_yaml_is_read_as_an_easydict_without_running_code(tmp_path):

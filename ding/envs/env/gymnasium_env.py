@@ -23,7 +23,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.import_helper import optional_module
 from ding.utils.log_helper import shown
-from ding.utils.references import is_reference, plain, resolve_reference, resolved
+from ding.utils.references import config_form, is_reference, plain, resolve_reference, resolved
 from ding.utils.registry_factory import ENV_REGISTRY
 
 
@@ -202,7 +202,7 @@ def env_section_of(env: Any) -> dict[str, Any]:
         return {"env": env} if is_reference(env) else {"env_id": env}
     if isinstance(env, (list, tuple)) and len(env) == 2:
         factory_of(env)
-        return {"env": env}
+        return {"env": config_form(env)}
     spec = env if isinstance(env, gymnasium.envs.registration.EnvSpec) else getattr(env, "spec", None)
     if isinstance(spec, gymnasium.envs.registration.EnvSpec) and not isinstance(env, type):
         return _section_of_spec(spec)
@@ -224,7 +224,7 @@ def _section_of_spec(spec: Any) -> dict[str, Any]:
     limits = {} if limit in (None, gymnasium.spec(spec.id).max_episode_steps) else {"max_episode_steps": limit}
     wrappers = [(wrapper.entry_point, dict(wrapper.kwargs)) for wrapper in spec.additional_wrappers]
     more = {"kwargs": kwargs, "wrappers": wrappers}
-    return {"env_id": spec.id, **{key: value for key, value in more.items() if value}, **limits}
+    return {"env_id": spec.id, **{key: config_form(value) for key, value in more.items() if value}, **limits}
 
 
 # By namespace, the module that makes its ids known, by `register_envs` or when it is imported.

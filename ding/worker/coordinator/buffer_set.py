@@ -147,7 +147,13 @@ class BufferSet:
         with self._opening:  # not the lock of the other methods, as a buffer may take seconds to start
             buffer = self.buffers.get(buffer_id)
             if buffer is None:
-                self._limiters[buffer_id] = self.create_limiter()
+                limiter = self._limiters[buffer_id] = self.create_limiter()
+                self._logger.info(
+                    "the buffer %s: %s samples are drawn for each inserted one, within %d samples",
+                    buffer_id,
+                    "any number of" if limiter.ratio is None else limiter.ratio,
+                    limiter.tolerance,
+                )
                 buffer = create_training_buffer(EasyDict(cfg), exp_name=self._exp_name)
                 buffer.on_dropped = self._note_dropped
                 self.buffers[buffer_id] = buffer

@@ -64,7 +64,7 @@ def ask_all(
     """Have each learner run its task, all concurrently, and return the results in order.
 
     Args:
-        timeout_s: seconds for each learner to answer; one that does not is lost.
+        timeout_s: seconds for all learners to answer; one that does not is lost.
         message: the error message if a learner fails; None for the message of the first learner that failed.
         to_the_end: whether to wait for all learners even if one has failed.
 
@@ -73,13 +73,18 @@ def ask_all(
             tells of a loss first, and of a broken collective, which follows from another error, last.
     """
     futures = [handle.run(task, timeout_s) for handle, task in calls]
-    left = wait(futures, return_when="ALL_COMPLETED" if to_the_end else FIRST_EXCEPTION).not_done
+    left = wait(futures, timeout_s, "ALL_COMPLETED" if to_the_end else FIRST_EXCEPTION).not_done
     if left:
         wait(left, GRACE_S)
-    errors = {
-        handle.name: future.exception() for (handle, _), future in zip(calls, futures, strict=True) if future.done()
-    }
+    outcomes = list(zip(calls, futures, strict=True))
+    errors = {handle.name: future.exception() for (handle, _), future in outcomes if future.done()}
     failures = {name: error for name, error in errors.items() if error is not None}
+    if not failures:
+        failures = {
+            handle.name: WorkerLost(f"{handle.name} has not answered the task {task['name']} within {timeout_s:g} s")
+            for (handle, task), future in outcomes
+            if not future.done()
+        }
     if failures:
         name, error = min(failures.items(), key=lambda failure: _RANKS.get(_kind_of(failure[1]), 1))
         kind, details = _kind_of(error), error.result if isinstance(error, TaskFailed) else {}

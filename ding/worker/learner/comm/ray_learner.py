@@ -106,11 +106,17 @@ class RayLearner(CommLearner):
 
         self._connector = self._transport.connector({"run_token": self._cfg.get("run_token")})
         self._connector.start()
-        handles, limit_s = [], self._cfg.rank_timeout_s
-        for name, life in self._cfg.peers:
-            place = ray.get(ray.get_actor(actor_name(name, life)).place.remote(), timeout=limit_s)
-            client, _ = connect(self._connector, name, place["host"], place["port"], limit_s)
-            handles.append(LearnerHandle(name, client))
+        handles: list[LearnerHandle] = []
+        limit_s = self._cfg.rank_timeout_s
+        try:
+            for name, life in self._cfg.peers:
+                place = ray.get(ray.get_actor(actor_name(name, life)).place.remote(), timeout=limit_s)
+                client, _ = connect(self._connector, name, place["host"], place["port"], limit_s)
+                handles.append(LearnerHandle(name, client))
+        except BaseException:
+            self._peers = handles
+            self._disconnect_peers()
+            raise
         self._peers = handles
 
     def deal_with_lost_coordinator(self) -> None:

@@ -8,10 +8,12 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cache
+from multiprocessing.connection import wait
 from time import monotonic, sleep
 from typing import Any
 
@@ -24,6 +26,8 @@ _logger = logging.getLogger("ding")
 _TOKEN_FILE = "auth_token"
 # How long processes of a stopped cluster may still write to its folder.
 _REMOVE_S = 5.0
+# How long connecting to the control service may take, and the pause between two attempts.
+_CONNECT_S, _RETRY_S = 5.0, 1.0
 
 
 class RayCluster:
@@ -62,6 +66,7 @@ class RayCluster:
                     f"system_config.ray.address = {address!r} is not allowed: this process is already connected to the "
                     f"cluster at {self.address}; disconnect it, or leave the address out"
                 )
+            self._opened.callback(HeadWatch(self.address).close)
             return
         address = address or os.environ.get("RAY_ADDRESS") or "local"
         self.is_own = address == "local"
@@ -77,6 +82,7 @@ class RayCluster:
                 options.update(self._local_options())
             self._opened.callback(ray.shutdown)
             ray.init(address, **options)
+            self._opened.callback(HeadWatch(self.address).close)
             self._opened = self._opened.pop_all()
         _logger.info("%s Ray at %s", "started" if self.is_own else "joined", self.address)
 
@@ -112,6 +118,58 @@ class RayCluster:
     def close(self) -> None:
         """Disconnect, and stop a cluster that `start` has started. Further calls do nothing."""
         self._opened.close()
+
+
+class HeadWatch:
+    """A thread that warns when a cluster's control service ends: a minute later, Ray ends this process silently.
+
+    It keeps a connection to the service, which is closed when the service ends.
+
+    Args:
+        address: host and port of the service.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._woken, self._wake = socket.socketpair()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._watch, name="ray_head_watch", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        host, _, port = self._address.rpartition(":")
+        is_lost = False
+        while not self._is_closed:
+            try:
+                with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S) as connection:
+                    if is_lost:
+                        _logger.warning("the control service of Ray at %s answers again", self._address)
+                    is_lost = False
+                    self._wait_for_end(connection)
+            except OSError as e:
+                if not is_lost:
+                    _logger.error(
+                        "the control service (GCS) of Ray at %s has ended (%s): unless it returns, Ray ends this "
+                        "process after about a minute, and the run with it",
+                        *(self._address, e),
+                    )
+                is_lost = True
+            wait([self._woken], _RETRY_S)
+
+    def _wait_for_end(self, connection: socket.socket) -> None:
+        """Wait until the service closes the connection, which it also does with a connection that is not used."""
+        while wait([connection, self._woken]) == [connection] and connection.recv(4096):
+            pass
+
+    def close(self) -> None:
+        """Stop watching. Further calls do nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._wake.send(b"end")
+        self._thread.join(_CONNECT_S + _RETRY_S)
+        self._wake.close()
+        self._woken.close()
 
 
 @cache

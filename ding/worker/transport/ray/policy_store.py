@@ -1,4 +1,4 @@
-"""The weights of a run on Ray, which one actor holds."""
+"""The weights of a run on Ray: objects in the object store, to which one actor has the references."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import os
 from typing import Any
 
+import ray
 import torch
 
 from ding.utils.file_helper import atomic_write
@@ -19,7 +20,7 @@ from ding.worker.transport.stores import (
 
 
 class WeightsServer:
-    """The newest weights by name, each with a token.
+    """The newest weights by name: a token, and a list of one reference to bytes in the object store.
 
     It also writes them to files in `root`, which a restarted actor, a resumed run and evaluations read. This class is
     thread-safe.
@@ -30,16 +31,16 @@ class WeightsServer:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._kept: dict[str, tuple[str, bytes]] = {}
+        self._kept: dict[str, tuple[str, list[Any]]] = {}
         os.makedirs(root, exist_ok=True)
 
     def write(self, name: str, data: bytes) -> None:
         """Replace the weights under `name`."""
         with atomic_write(os.path.join(self._root, name)) as file:
             file.write(data)
-        self._kept[name] = new_token(), data
+        self._kept[name] = new_token(), [ray.put(data)]
 
-    def read(self, name: str, known: str | None) -> tuple[str, bytes] | None:
+    def read(self, name: str, known: str | None) -> tuple[str, list[Any]] | None:
         """Return the newest weights under `name`, from their file if necessary; None if their token is `known`.
 
         Raises:
@@ -47,7 +48,7 @@ class WeightsServer:
         """
         if name not in self._kept:
             with open(os.path.join(self._root, name), "rb") as file:
-                self._kept[name] = new_token(), file.read()
+                self._kept[name] = new_token(), [ray.put(file.read())]
         kept = self._kept[name]
         return None if kept[0] == known else kept
 
@@ -88,6 +89,7 @@ class RayPolicyStore:
         found = self._server.ask("read", name_under(self.root, name), known)
         if found is None:
             return None
-        token, content = found
+        token, (reference,) = found
+        content: bytes = self._server.get(reference)
         path = os.path.join(self.root, name)
         return PolicyVersion(load_weights(io.BytesIO(content), path, self._trust_pickle), token)

@@ -37,8 +37,12 @@ class StoreActor:
 
     def ask(self, method: str, *args: Any) -> Any:
         """Call a method, and return its result."""
+        return self.get(self.call(method, *args))
+
+    def get(self, reference: Any) -> Any:
+        """Return the object of a reference."""
         try:
-            return ray.get(self.call(method, *args), timeout=_STORE_S)
+            return ray.get(reference, timeout=_STORE_S)
         except RayTaskError as e:
             raise self._error(e.cause) if isinstance(e.cause, RayError) else e.cause from None
         except RayError as e:
