@@ -79,8 +79,21 @@ def test_a_policy_is_trained_on_an_env_by_their_names():
     assert found == due and last["train_iter"] == training.result["train_iter"] > due[-1]["train_iter"]
 
 
+def test_what_is_returned_has_learned_until_the_end(capsys):
+    short = train("dqn", "CartPole-v1", env_steps=64, folder="short", recipe=False, **QUICK)
+    evaluations = RunFolder("short").evaluations()
+    assert [line["train_iter"] for line in evaluations] == [0, short.result["train_iter"]]
+    assert short.result["eval_value_raw"] == evaluations[-1]["returns"]
+    assert " at iteration " not in capsys.readouterr().err.splitlines()[-1]
+
+
 def make_corridor(size=0):
     return Corridor()
+
+
+def test_exp_name_is_the_folder_as_in_configs():
+    assert train("dqn", "CartPole-v1", iterations=1, **QUICK, exp_name="mine").folder == "mine"
+    assert os.listdir() == ["mine"]
 
 
 @pytest.mark.parametrize("env", [Corridor, make_corridor], ids=["class", "function"])
@@ -125,9 +138,9 @@ class Pace(enum.Enum):
 class Shop(Corridor):
     """A corridor that checks that its arguments come as they were given, in plain dicts."""
 
-    def __init__(self, goods=0, moves=None, cost=None, pace=None, scale=None, market=None):
-        assert (goods, moves, pace, market) == (7, {"a": (0, 1), "b": {"c": 2}}, Pace.FAST, "crypto:BTC")
-        assert {type(moves), type(moves["b"])} == {dict} and scale.dtype == np.float32 and scale.tolist() == [1, 2]
+    def __init__(self, items=0, moves=None, cost=None, pace=None, scale=None, market=None):
+        assert (items, moves, pace, market) == (7, {0: (0, 1), 1: {"get": 2}}, Pace.FAST, "crypto:BTC")
+        assert {type(moves), type(moves[1])} == {dict} and scale.dtype == np.float32 and scale.tolist() == [1, 2]
         self.cost = cost
 
     def reward(self, action):
@@ -139,7 +152,7 @@ def tenth(reward):
 
 
 ARGUMENTS = {
-    "goods": 7, "moves": {"a": (0, 1), "b": {"c": 2}}, "cost": tenth, "pace": Pace.FAST,
+    "items": 7, "moves": {0: (0, 1), 1: {"get": 2}}, "cost": tenth, "pace": Pace.FAST,
     "scale": np.array([1, 2], np.float32), "market": "crypto:BTC",
 }  # fmt: skip
 DOUBLED = ("gymnasium.wrappers:TransformReward", {"func": partial(np.multiply, 2)})
@@ -172,7 +185,7 @@ def test_a_run_of_an_env_setting_is_used_with_an_env_that_is_given():
     main, create = tiny_pair()
     del create["env"]
     serial_pipeline((main, create), env_setting=tiny_setting(), max_train_iter=1)
-    with pytest.raises(ConfigError, match=r"env_setting.*Training\.load\(folder, env="):
+    with pytest.raises(ConfigError, match=r"pass env_setting, or Training\.load\(folder, env="):
         Training.load("exp").evaluate()
     assert Training.load("exp", env=Steps).evaluate(2).lengths == [3, 3]
     assert evaluate_run("exp", 1, env=Steps).returns == [3.0]
@@ -230,7 +243,37 @@ def test_a_script_that_trains_when_it_is_imported_is_told_what_to_do(tmp_path):
     assert run_python("script.py").stdout.split() == ["run"]
     evaluated = run_python("-m", "ding.entry.cli", "eval", "run")
     assert evaluated.returncode == 1 and "Traceback" not in evaluated.stderr
-    assert "if __name__ == '__main__':" in evaluated.stderr
+    assert "put its training under if __name__ == '__main__':" in evaluated.stderr
+
+
+CONFIG = """
+from beside import Beside
+
+class Own(Beside):
+    pass
+
+main_config = dict(
+    exp_name="run",
+    env=dict(env=(Own, {}), collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1),
+    policy=dict(nstep=1, learn=dict(update_per_collect=1, batch_size=8), collect=dict(n_sample=8)),
+)
+create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
+"""
+
+
+@pytest.mark.slow
+def test_the_command_finds_modules_beside_the_config_and_those_of_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "own.py").write_text(CONFIG)
+    (tmp_path / "configs" / "beside.py").write_text(BESIDE)
+    trained = run_python("-m", "ding.entry.cli", "train", "configs/own.py", "--train-iter", "1")
+    assert "Over: mean return 3.0" in trained.stderr
+    evaluated = run_python("-m", "ding.entry.cli", "eval", "run")
+    assert "mean return 3.0" in evaluated.stdout, evaluated.stderr
+    monkeypatch.chdir(tmp_path / "configs")
+    named = ("train", "dqn", "beside:Beside", "--train-iter", "1", "--set", "batch_size=8", "--exp-name", "named")
+    trained = run_python("-m", "ding.entry.cli", *named)
+    assert "Over: mean return 3.0" in trained.stderr
 
 
 def test_the_training_of_any_folder_is_loaded(tmp_path):
@@ -273,6 +316,16 @@ def test_branches_choose_among_values_of_real_valued_actions():
     assert main.policy.model.action_shape == [4]
 
 
+@pytest.mark.parametrize(("env", "expected"), [(Branches, (2, 3)), ("CartPole-v1", (1, 2))])
+def test_branches_are_those_of_the_env(env, expected):
+    training = train("bdq", env, iterations=2, **QUICK)
+    model = training.config[0].policy.model
+    assert (model.num_branches, model.action_bins_per_branch) == expected
+    own = env() if isinstance(env, type) else gymnasium.make(env)
+    obs, _ = own.reset(seed=0)
+    assert own.action_space.contains(training.predict(obs))
+
+
 def test_a_policy_that_needs_a_schedule_of_epsilon_has_that_of_dqn():
     main, _ = train("discrete_sac", "CartPole-v1", iterations=1, recipe=False, random_collect_size=8, **QUICK).config
     assert main.policy.other.eps == {"type": "exp", "start": 0.95, "end": 0.1, "decay": 10000}
@@ -290,6 +343,14 @@ def test_recurrent_policies_remember_until_reset():
     assert all(state is None for state in model._state.values())
 
 
+@pytest.mark.parametrize(("policy", "envs", "n_sample"), [("a2c", 8, 64), ("ppo", 8, 1024), ("dqn", 8, None)])
+def test_by_default_there_are_so_many_envs_and_steps_between_updates(policy, envs, n_sample):
+    training = train(policy, "CartPole-v1", iterations=1, eval_episodes=7, recipe=False, exp_name="run")
+    main, _ = training.config
+    assert (main.env.collector_env_num, main.env.evaluator_env_num) == (envs, 5)
+    assert main.policy.collect.get("n_sample") == n_sample
+
+
 def test_steps_between_updates_are_those_of_each_env_on_policy():
     training = train("ppo", "CartPole-v1", iterations=1, num_envs=2, n_steps=16, n_epochs=2, eval_episodes=1)
     main, _ = training.config
@@ -302,10 +363,48 @@ def test_steps_between_updates_are_those_of_each_env_on_policy():
     assert pair[0].policy.nstep == 3 and pair[0].policy.other.replay_buffer.max_use == 2
 
 
+class Unbounded(Corridor):
+    observation_space = spaces.Box(0, 9, (2,), np.float32)
+    action_space = spaces.Box(-1, np.inf, (2,), np.float32)
+
+    def observe(self):
+        return super().observe()["place"]
+
+    def step(self, action):
+        return super().step(np.maximum(action, -1))  # it takes others, too
+
+
+@pytest.mark.parametrize(("policy", "is_warned_of"), [("sac", True), ("td3", True), ("ppo", False)])
+def test_actions_without_bounds_that_stay_within_one_are_warned_of(policy, is_warned_of, monkeypatch):
+    warned = []
+    monkeypatch.setattr("ding.entry.training.one_time_warning", warned.append)
+    more = {} if policy == "ppo" else {"random_collect_size": 8, "batch_size": 4}
+    train(policy, Unbounded, iterations=1, eval_episodes=1, exp_name="run", **more)
+    assert [f"is not bounded, so {policy} acts within [-1, 1]" in text for text in warned] == [True] * is_warned_of
+
+
+@pytest.mark.parametrize("policy", ["pg", "ppo_pg"])
+def test_policies_that_learn_from_episodes_are_given_episodes(policy):
+    training = train(policy, "Pendulum-v1", iterations=1, num_envs=2, eval_episodes=1)
+    main, create = training.config
+    assert create.collector == {"type": "episode", "get_train_sample": True} and main.policy.collect == {"n_episode": 2}
+
+
 def test_many_envs_are_stepped_in_their_vectorised_form():
     how = {"iterations": 1, "num_envs": 16, "n_steps": 4, "eval_episodes": 1}
     assert train("ppo", "CartPole-v1", **how).config[1].env_manager.type == "vector_env"
     assert train("ppo", "CartPole-v1", **how, env_manager="base").config[1].env_manager.type == "base"
+
+
+def test_envs_that_only_their_manager_makes_are_trained_on():
+    pytest.importorskip("envpool")
+    few = {"num_envs": 2, "n_steps": 4, "batch_size": 8, "n_epochs": 1, "eval_episodes": 1}
+    images = {"env.manager.kwargs": {"img_height": 42, "img_width": 42, "max_episode_steps": 12}}
+    training = train("ppo", "Breakout-v5", iterations=1, env_manager="env_pool", config=images, **few)
+    assert training.config[0].policy.model == {"obs_shape": [4, 42, 42], "action_shape": 4, "scale_ob": 255.0}
+    obs = np.zeros((3, 4, 42, 42), np.uint8)
+    assert np.shape(training.predict(obs[0])) == () and training.predict(obs).shape == (3,)
+    assert training.evaluate(2).lengths == [12, 12]
 
 
 def test_specs_of_gymnasium_are_made_anew():
@@ -325,6 +424,15 @@ def test_a_training_is_continued():
     assert train("dqn", "CartPole-v1", iterations=3, folder="run", **QUICK).folder != "run"
 
 
+def test_values_by_their_whole_key():
+    config = {"policy.eval.evaluator.eval_freq": 7, "policy": {"learn": {"learning_rate": 0.5}, "other.eps.decay": 9}}
+    policy = train("dqn", "CartPole-v1", iterations=1, config=config, **QUICK).config[0].policy
+    assert (policy.eval.evaluator.eval_freq, policy.learn.learning_rate, policy.other.eps.decay) == (7, 0.5, 9)
+    assert policy.learn.batch_size == QUICK["batch_size"]
+    with pytest.raises(ConfigError, match=r"policy\.nstep\.x = 1 is not allowed: policy\.nstep is 3, not a section"):
+        train("dqn", "CartPole-v1", iterations=1, config={"policy.nstep": 3, "policy.nstep.x": 1})
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -340,6 +448,28 @@ def test_a_training_is_continued():
 def test_settings_that_are_unknown_or_no_values_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         train("dqn", "CartPole-v1", env_steps=8, **settings)
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "learn"),
+    [
+        ("dqn", {"max_grad_norm": 10}, {"grad_clip_value": 10, "grad_clip_type": "clip_norm"}),
+        ("impala", {"max_grad_norm": 10}, {"clip_value": 10, "grad_clip_type": "clip_norm"}),
+        (
+            "dqn",
+            {"grad_clip_type": "clip_value", "grad_clip_value": 1},
+            {"grad_clip_value": 1, "grad_clip_type": "clip_value"},
+        ),
+        ("ppo", {"max_grad_norm": 10}, {"grad_clip_value": 10}),
+        ("a2c", {"max_grad_norm": 10}, {"grad_norm": 10}),
+    ],
+)
+def test_a_threshold_of_gradients_clips_them(policy, settings, learn):
+    for given in (settings, dict(reversed(settings.items()))):
+        main = EasyDict(env={"env_id": "CartPole-v1"}, policy={})
+        create = EasyDict(env={"type": "gymnasium"}, env_manager={"type": "base"}, policy={"type": policy})
+        Draft(main, create).change_by_name(given)
+        assert main.policy == {"learn": learn}
 
 
 def test_rates_of_all_networks_are_set_by_one_name():
@@ -368,7 +498,7 @@ def test_a_name_means_what_the_policy_or_the_env_reads_rather_than_a_buffer_or_a
 
 
 def test_what_cannot_be_trained_is_refused():
-    with pytest.raises(TypeError, match="cannot be made again"):
+    with pytest.raises(TypeError, match="cannot be made again for each of the envs"):
         train("dqn", Corridor(), iterations=1)
     with pytest.raises(KeyError, match="policy: unknown type 'dqnn'"):
         train("dqnn", "CartPole-v1", iterations=1)
@@ -382,6 +512,14 @@ def test_what_cannot_be_trained_is_refused():
     ):
         with pytest.raises(ConfigError, match=word):
             train(policy, env, iterations=1)
+
+
+@pytest.mark.parametrize(("words", "parallel"), [(["--parallel", "2"], 2), (["--mode", "parallel"], True), ([], False)])
+def test_the_command_trains_with_as_many_collectors_as_are_asked_for(monkeypatch, words, parallel):
+    given = {}
+    monkeypatch.setattr("ding.entry.training.train", lambda **arguments: given.update(arguments))
+    ding("train", "dqn", "CartPole-v1", "--env-steps", "16", *words)
+    assert given["parallel"] == parallel and type(given["parallel"]) is type(parallel)
 
 
 def test_the_command_trains_several_seeds():
@@ -408,7 +546,7 @@ def test_the_command_normalizes(words, keys):
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["ppo"], 2, "to train a policy, name its env, too"),
+        (["ppo"], 2, "there is no config file 'ppo'; to train a policy, name its env, too"),
         (["ppo", "CartPole-v1"], 1, "nothing ends the training"),
         (["ppo", "CartPole-v1", "--env-steps", "9", "--mode", "serial"], 1, "leave it out"),
         (["ppo", "--num-envs", "2"], 2, "--num-envs needs POLICY ENV"),
@@ -439,6 +577,23 @@ def test_a_training_in_parallel(parallel):
     assert (
         training.result["eval_value_raw"] == last["returns"] == training.evaluate(checkpoint=last["train_iter"]).returns
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, 4000), ({"eval_freq": 10, "n_sample": 7, "update_per_collect": 4}, 18), ({"recipe": False}, None)],
+)
+def test_a_training_in_parallel_evaluates_as_often_as_a_serial_one(settings, expected, monkeypatch):
+    given = {}
+
+    def run_parallel(configs, **how):
+        given.update(configs[0].policy.other.commander)
+        raise InterruptedError
+
+    monkeypatch.setattr("ding.entry.parallel_run.run_parallel", run_parallel)
+    with pytest.raises(InterruptedError):
+        train("dqn", "CartPole-v1", env_steps=2000, parallel=2, **settings)
+    assert given == {"collector_task_space": 2} | ({"eval_interval_env_step": expected} if expected else {})
 
 
 class Choices(Corridor):
@@ -574,6 +729,26 @@ def test_policies_that_are_no_function_of_the_observation_are_not_exported(polic
     assert "its suffix must be .pt or .onnx" in ding("export", training.folder, "-o", "policy.h5", status=1)
 
 
+class Starts(Corridor):
+    """The return tells the episode by its start."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        self.start = float(self.np_random.random())
+        return obs, info
+
+    def reward(self, action):
+        return self.start
+
+
+def test_each_evaluation_plays_episodes_of_its_own_which_are_those_of_runs_with_equal_seeds():
+    often = {"config": {"policy.eval.evaluator.eval_freq": 3}, "batch_size": 8, "n_sample": 8, "eval_episodes": 3}
+    runs = [train("dqn", Starts, iterations=9, folder=name, **often) for name in ("first", "second")]
+    first, second = ([line["returns"] for line in RunFolder(run.folder).evaluations()] for run in runs)
+    assert first == second and len({start for returns in first for start in returns}) == 12
+    assert runs[0].evaluate(3).returns == first[0]
+
+
 def halved(progress_remaining):
     return progress_remaining / 2
 
@@ -594,6 +769,14 @@ def test_a_linear_schedule_ends_with_the_run_and_is_logged():
     assert rates(by_iterations.folder) == pytest.approx(np.cumsum([0.05, 0.0375, 0.025, 0.0125]) / [1, 2, 3, 4])
     saved = Training.load("iterations").config[0].policy.learn.lr_scheduler
     assert saved == {"__reference__": f"{__name__}:halved"}
+
+
+def test_a_linear_schedule_needs_the_length_of_the_run():
+    with pytest.raises(ConfigError, match="env_steps"):
+        train("dqn", "CartPole-v1", stop_value=20, lr_scheduler="linear", recipe=False)
+    with pytest.raises(ConfigError, match="iterations"):
+        train("dqn", "CartPole-v1", env_steps=20, lr_scheduler="linear", recipe=False, parallel=True)
+    assert os.listdir() == []
 
 
 def test_predict_samples_as_in_collecting_if_asked():
