@@ -89,7 +89,8 @@ def read_curves(paths: Sequence[Path], axis: Axis = "env_step", metric: str | No
     groups: dict[str, list[RunFolder]] = {}
     found = _run_folders(paths)
     if metric is not None and not any(folder.metric(metric) for folder in found):
-        raise ConfigError(f"no run has the metric {metric!r}; metrics.jsonl has those that there are")
+        names = sorted({name for folder in found for name in folder.metric_names()})
+        raise ConfigError(f"no run has the metric {metric!r}; recorded are {', '.join(names) or 'none'}")
     for folder in found:
         if folder.evaluations() if metric is None else folder.metric(metric):
             leaves = plain_tree(folder.compiled)

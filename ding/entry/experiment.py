@@ -436,7 +436,8 @@ def read_configs(input_cfg: Any, number: int) -> tuple[Any, ...]:
         read: Any = read_config if number == 2 else read_config_with_system
         configs = read(os.fspath(input_cfg))
     if not isinstance(configs, Sequence) or len(configs) != number:
-        raise TypeError(f"input_cfg must be a file path or {number} configs, got {input_cfg!r}")
+        names = ", ".join(("main_config", "create_config", "system_config")[:number])
+        raise TypeError(f"input_cfg must be a file path or the configs ({names}), got {input_cfg!r}")
     return tuple(map(copy.deepcopy, (with_arguments(configs[0]), *configs[1:])))
 
 

@@ -102,6 +102,11 @@ class RunFolder:
         records = [record for record in read_records(self.path, METRICS) if record["worker"] == worker]
         return [(record, record[key]) for record in records if key not in _POSITION and record.get(key) is not None]
 
+    def metric_names(self) -> set[str]:
+        """Return the names `<worker>/<name>` in `metrics.jsonl`."""
+        records = read_records(self.path, METRICS)
+        return {f"{record['worker']}/{key}" for record in records for key in record if key not in _POSITION}
+
     def checkpoints(self) -> dict[str, str]:
         """Return the paths of all checkpoints by name, the newest last."""
         folder = os.path.join(self.path, "ckpt")

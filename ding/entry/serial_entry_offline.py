@@ -153,6 +153,13 @@ def _problems(policy: Any, env: Any, sample: Mapping[str, Any]) -> Iterator[str]
             shape = np.shape(sample[key]) or (1,)
             if box.shape[-len(shape) :] != shape:
                 yield f"{key} of the shape {list(shape)}, but the env of the shape {list(box.shape)}"
+    action = sample.get("action")
+    if getattr(policy, "has_discrete_actions", None) and isinstance(action, float | np.ndarray | torch.Tensor):
+        numbers, space = np.asarray(action), boxes["action"]
+        if not (numbers == numbers.round()).all():
+            yield f"the action {numbers.tolist()}, but {name} chooses among actions by their numbers"
+        if duck_kind(space) == "Discrete" and not ((numbers >= 0) & (numbers < int(space.n))).all():
+            yield f"the action {numbers.tolist()}, but the actions of the env are 0 to {int(space.n) - 1}"
 
 
 def _loader(dataset: Any, batch_size: int, order: torch.Generator) -> DataLoader[Any]:
@@ -161,7 +168,10 @@ def _loader(dataset: Any, batch_size: int, order: torch.Generator) -> DataLoader
         raise ConfigError("the data set of policy.collect.data_path is empty")
     ranks = get_world_size()
     if batch_size < ranks:
-        raise ConfigError(f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks")
+        raise ConfigError(
+            f"policy.learn.batch_size = {batch_size} cannot be shared by {ranks} ranks, which each get a part of it; "
+            "raise it, and leave out to_ddp_config here"
+        )
     seed = order.initial_seed()
     sampler: Any = DistributedSampler(dataset, ranks, get_rank(), seed=seed) if ranks > 1 else None
     return DataLoader(

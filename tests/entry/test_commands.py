@@ -310,6 +310,13 @@ def test_a_metric_is_read_from_the_records_of_its_worker_without_nulls(tmp_path)
     assert read_curves([tmp_path], "train_iter", "learner/loss")[0].x.tolist() == [0.0, 1.0, 2.0]
 
 
+@pytest.mark.parametrize("metric", ["learner/los", "learner/train_iter"])
+def test_a_metric_that_no_run_has_is_refused_with_those_that_there_are(tmp_path, metric):
+    write_metrics(tmp_path / "seed0", 1.0)
+    message = f"no run has the metric '{metric}'; recorded are collector/loss, learner/loss"
+    assert message in ding("plot", tmp_path, "--metric", metric, status=1)
+
+
 def test_plot_draws_a_metric(tmp_path):
     pytest.importorskip("matplotlib")
     write_metrics(tmp_path / "seed0", 0.5, 0.00123456)

@@ -109,6 +109,8 @@ def test_a_run_that_resumes_within_or_between_epochs_has_the_batches_of_a_whole_
         ({"obs": torch.zeros(4)}, r"obs of the shape \[4\]"),
         ({"next_obs": torch.zeros(3, 1)}, r"next_obs of the shape \[3, 1\]"),
         ({"reward": None, "next_obs": None}, "no next_obs, reward"),
+        ({"action": torch.tensor([0.5])}, r"action \[0.5\]"),
+        ({"action": torch.tensor([2])}, "actions of the env are 0 to 1"),
     ],
 )
 def test_a_data_set_of_another_env_is_refused(changes, message):
