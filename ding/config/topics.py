@@ -498,6 +498,12 @@ def unknown_entries(section: Mapping[str, Any], shown: str, known: Iterable[str]
     ]
 
 
+_ADVICE = (
+    "for keys of your own, list those of a policy in `config` of its class and those of an env in its `config_keys`, "
+    "or pass strict_config=False or --no-strict-config"
+)
+
+
 def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_strict: bool) -> None:
     """Log a warning for each key, unless its value is in effect, because the key that is meant has it, too.
 
@@ -512,8 +518,8 @@ def report_unknown(keys: list[UnknownKey], compiled: Mapping[str, Any], is_stric
     """
     keys = [key for key in keys if key.hint or not key.is_foreign]
     if is_strict and keys:
-        lines = [f"ding does not read the config key {key.path} = {key.value!r}; {key.hint}" for key in keys]
-        raise ConfigError("\n".join(line.removesuffix("; ") for line in lines))
+        lines = [f"ding does not read the config key {key.path} = {key.value!r}; {key.hint or _ADVICE}" for key in keys]
+        raise ConfigError("\n".join(lines))
     for key in keys:
         if not any(_equal(value_at(compiled, path), key.value) for path in key.targets):
             hint = key.hint or "it has an effect only if your code reads it"

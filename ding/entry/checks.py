@@ -131,6 +131,8 @@ def check_pipeline(cfg: Mapping[str, Any], has_buffer: bool) -> None:
             )
         return
     buffer = policy["other"]["replay_buffer"]
+    if buffer is None:
+        raise ConfigError("policy.other.replay_buffer = None is not allowed here; leave it out for the defaults")
     if buffer.get("multi_buffer", False):
         raise ConfigError(
             f"the policy {kind!r} learns from several replay buffers, and serial_pipeline has one: train it in a loop "
@@ -290,10 +292,9 @@ def complete_model(
         found[_SCALE] = 255.0
     if lacks_branches:
         found[_BRANCHES], bins = branches_of(env.action_space)
-        found[_BINS] = cfg.policy.model.get(_BINS, bins)
+        found[_BINS] = value_at(cfg.policy, f"model.{_BINS}") or bins
     for policy in (cfg.policy, main.setdefault("policy", EasyDict())):
-        section = policy.setdefault("model", EasyDict())
-        section.update(found)
+        section = policy["model"] = EasyDict(policy.get("model") or {}, **found)
         if lacks_kind:
             kind, rule = section.get(_KIND) or _kind_of(env.action_space), settings_of(policy_cls)[_KIND].rule
             if rule is None or rule(kind) is None:  # else the policy is compared with the env later

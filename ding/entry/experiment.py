@@ -305,7 +305,10 @@ class Experiment:
     def _check_episodes(self) -> None:
         episodes, envs = self.cfg.env.get("n_evaluator_episode"), self.cfg.env.get("evaluator_env_num")
         if episodes is not None and envs is not None and episodes < envs:
-            raise ConfigError(f"env.n_evaluator_episode = {episodes} is less than env.evaluator_env_num = {envs}")
+            raise ConfigError(
+                f"env.n_evaluator_episode = {episodes} is less than env.evaluator_env_num = {envs}; each evaluator env "
+                "plays at least one episode: raise the first or lower the second"
+            )
 
     @contextlib.contextmanager
     def _saved(self, save_path: str = "total_config.py", renew: bool = False) -> Iterator[None]:

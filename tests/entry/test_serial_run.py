@@ -80,6 +80,7 @@ def test_patience_lasts_over_a_resume_and_may_be_raised(monkeypatch):
         ("policy.learn.batch_size", 4.0, "batch_size = 4.0"),
         ("policy.other.replay_buffer.replay_buffer_size", 3, "replay_buffer_size = 3"),
         ("policy.other", None, "policy.other = None"),
+        ("policy.other.replay_buffer", None, "policy.other.replay_buffer = None"),
     ],
 )
 def test_a_wrong_config_leaves_nothing_behind(path, value, text):
@@ -97,6 +98,12 @@ def test_a_missing_shape_is_that_of_the_env(key):
     shape = main.policy.model.pop(key)
     run = run_serial((main, create), env_setting=setting(), max_train_iter=1)
     assert run.cfg.policy.model[key] == shape
+
+
+def test_a_model_of_none_is_that_of_the_env():
+    main, create = pair(model=None)
+    model = run_serial((main, create), env_setting=setting(), max_train_iter=1).cfg.policy.model
+    assert (model.obs_shape, model.action_shape) == (3, 2)
 
 
 @pytest.mark.differs(
