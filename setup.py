@@ -109,6 +109,7 @@ setup(
         "minari": ["minari[hdf5]>=0.5"],
         "pettingzoo": ["pettingzoo>=1.24"],
         "ray": [RAY],
+        "rllib": ["ray[rllib]>=2.59,<3"],  # for the benchmark `solved`
         "tree": ["DI-treetensor>=0.4"],
     },
     classifiers=[

@@ -325,8 +325,8 @@ def _is_written(value: Any) -> bool:
 
 
 BENCHMARKS = (
-    "buffer", "collect", "vector", "serial", "ppo", "sac", "imports", "managers", "interaction", "parallel", "scale",
-    "scale_data", "slow_envs", "crowd",
+    "buffer", "collect", "vector", "serial", "ppo", "sac", "imports", "managers", "interaction", "parallel", "solved",
+    "scale", "scale_data", "slow_envs", "crowd",
 )  # fmt: skip
 
 
