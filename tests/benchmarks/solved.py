@@ -9,11 +9,13 @@ ends when the mean of its training episodes reaches the return, or after `PEER_S
 from __future__ import annotations
 
 import contextlib
+import logging
 import statistics
 import subprocess
 import sys
 import time
 import warnings
+from typing import Any
 
 from tests.benchmarks.harness import Report, in_new_process, run
 
@@ -42,9 +44,10 @@ def peer_seconds() -> float:
     import ray
     from ray.rllib.algorithms.dqn import DQNConfig
 
-    ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+    ray.init(num_cpus=4, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     buffer = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 20_000}
-    config = DQNConfig().environment("CartPole-v1").framework("torch")
+    new_config: Any = DQNConfig
+    config = new_config().environment("CartPole-v1").framework("torch")
     config = config.env_runners(num_env_runners=2, num_envs_per_env_runner=4, rollout_fragment_length=4)
     config = config.training(
         lr=1e-3,
