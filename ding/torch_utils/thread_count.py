@@ -41,7 +41,7 @@ def fitting_threads(model: nn.Module | None) -> AbstractContextManager[None]:
 def threads(count: int | None) -> Iterator[None]:
     """Use `count` torch threads within the block, unless the program has chosen their number; see `fitting_count`."""
     before = torch.get_num_threads()
-    if count is None or (before != AT_IMPORT and os.environ.get(_VARIABLE, "auto") == "auto"):
+    if count in (None, before) or (before != AT_IMPORT and os.environ.get(_VARIABLE, "auto") == "auto"):
         yield
         return
     torch.set_num_threads(count)

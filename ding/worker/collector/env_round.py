@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from ding.utils.data.nested import (
     map_tensors,
     rebuilt,
 )
-from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
+from ding.utils.data.samples import SHARED_DTYPES, Column, IntArray, Kind, Node, map_node, node_rows, pack
 from ding.utils.log_helper import in_one_line
 
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
@@ -117,6 +117,16 @@ class StackedOutput:
 
     columns: dict[str, Any]
     env_ids: list[int]
+    _arrays: dict[str, np.ndarray] = field(default_factory=dict, init=False)
+
+    def array(self, key: str) -> np.ndarray | None:
+        """Return the memory of an entry that is one tensor [E, ...] as an array; None for other entries."""
+        array = self._arrays.get(key)
+        if array is None:
+            value = self.columns.get(key)
+            if type(value) is torch.Tensor and value.ndim and value.dtype in SHARED_DTYPES:
+                array = self._arrays[key] = value.numpy(force=True)
+        return array
 
 
 @dataclass(eq=False)
@@ -293,6 +303,7 @@ class Ended(NamedTuple):
         rows: an array [P] of their rows in these.
         ids, steps, seconds: arrays [P] of their envs, their numbers of steps, and their shares of the duration of the
             rounds that they took part in.
+        pairs: see `pairs_of_same`: episodes of one env that have followed each other.
     """
 
     rounds: RoundBlock
@@ -301,6 +312,7 @@ class Ended(NamedTuple):
     ids: IntArray
     steps: IntArray
     seconds: np.ndarray
+    pairs: tuple[IntArray, IntArray]
 
     @property
     def env_ids(self) -> list[int]:
@@ -316,14 +328,11 @@ class Ended(NamedTuple):
     @property
     def returns(self) -> np.ndarray | None:
         """An array [P] of their returns; None if only the infos have them."""
-        known: list[np.ndarray] = []
-        for steps in self.rounds.steps:
-            if steps.any_ends:
-                if steps.returns is None:
-                    return None
-                known.append(steps.returns)
-        nth = np.cumsum([steps.any_ends for steps in self.rounds.steps]) - 1
-        returns: np.ndarray = np.concatenate(known).reshape(len(known), -1)[nth[self.at], self.rows]
+        rounds, nothing = self.rounds.steps, np.zeros(len(self.rounds.ids))
+        if any(steps.any_ends and steps.returns is None for steps in rounds):
+            return None
+        known = np.concatenate([nothing if steps.returns is None else steps.returns for steps in rounds])
+        returns: np.ndarray = known.reshape(len(rounds), -1)[self.at, self.rows]
         return returns
 
 
@@ -415,10 +424,10 @@ def are_finite(nodes: Sequence[Node]) -> bool:
         if type(node) is not Column or node.kind is not Kind.ARRAY:
             return False
         if node.data.dtype == np.float32:
-            floats.append(node.data.reshape(-1))
+            floats.append(node.data)
         elif node.data.dtype.kind not in "iub":
             return False
-    return bool(np.isfinite(np.concatenate(floats)).all())
+    return bool(np.isfinite(np.concatenate(floats, axis=None)).all())
 
 
 def is_finite_node(node: Node) -> bool:

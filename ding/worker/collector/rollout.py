@@ -473,7 +473,7 @@ class Rollout(SavedAttributes):
         if not rounds.any_ends:
             return None
         at, rows = rounds.ends.nonzero()
-        earlier, later = pairs_of_same(rows)
+        earlier, later = pairs = pairs_of_same(rows)
         of_episodes = []
         for known, so_far in ((self._lengths, lengths[at, rows]), (self._seconds, seconds[at, rows])):
             own = so_far.copy()
@@ -482,7 +482,8 @@ class Rollout(SavedAttributes):
             last[rows] = so_far  # that of the last end of each env
             known[ids] -= last
             of_episodes.append(own)
-        return Ended(rounds, at, rows, ids[rows], *of_episodes)
+        steps, own_seconds = of_episodes
+        return Ended(rounds, at, rows, ids[rows], steps, own_seconds, pairs)
 
     def _step_of(self, env_id: int) -> int:
         """Return the number of steps of the running episode of an env."""

@@ -14,7 +14,7 @@ import torch
 from ding.utils.data.nested import FLOAT32_MAX, has_nan, is_finite, leaves
 from ding.utils.data.samples import IntArray
 from ding.utils.object_state import SavedAttributes
-from ding.worker.collector.env_round import Ended, RoundBlock, Steps, entry_of, pairs_of_same
+from ding.worker.collector.env_round import Ended, RoundBlock, Steps, entry_of
 from ding.worker.collector.rollout import RolloutListener
 
 FloatArray = npt.NDArray[np.float64]
@@ -206,7 +206,7 @@ class EpisodeStatistics(RolloutListener):
             returns = np.array([[episode_return(entry_of(info, p), env_id) for p in players] for env_id, info in rows])
         ids, begun = ended.ids, self._next
         numbers = self.running[ids]
-        earlier, later = pairs_of_same(ids)
+        earlier, later = ended.pairs
         numbers[later] = begun + earlier  # these began with the end of the one before
         self._begin(ids)
         self._recent.append((numbers, returns, ended.steps, ended.seconds))

@@ -337,7 +337,7 @@ class BaseLearner(SavedAttributes, Configurable):
         if self._follows_progress:
             policy.set_attribute("progress_remaining", self.progress_remaining(envstep))
         threads = torch.get_num_threads()
-        fitting = self._threads if threads == thread_count.AT_IMPORT else None
+        fitting = self._threads if threads == thread_count.AT_IMPORT and threads != self._threads else None
         if fitting is not None:
             torch.set_num_threads(fitting)
         try:
