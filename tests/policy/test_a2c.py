@@ -10,7 +10,7 @@ from tests.generators import reseed, rng_of
 from tests.policy.learning import model_of, parameters_of
 from tests.policy.on_policy_samples import (
     judge,
-    make_fragments,
+    make_pieces,
     make_policy,
 )
 
@@ -43,7 +43,7 @@ def naive_loss(model, samples, space, adv_norm):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
     policy = make(space=space, **settings)
-    data = make_fragments(policy)
+    data = make_pieces(policy)
     if weighted:
         for i, sample in enumerate(data):
             sample["weight"] = torch.tensor([0.5 + i % 3])

@@ -15,7 +15,7 @@ from tests.policy.on_policy_samples import (
     batched,
     judge,
     make_episodes,
-    make_fragment,
+    make_piece,
     make_policy,
 )
 
@@ -90,8 +90,8 @@ def test_a_pass_of_pg_is_that_of_the_twin(space, weighted, grad_norm):
 @pytest.mark.parametrize("end", [TERMINATED, TRUNCATED, {"done": True}])
 def test_returns_are_discounted_sums_up_to_the_end_of_the_episode(cls, end):
     policy = make_policy(cls=cls, collect__discount_factor=0.9)
-    fragment = make_fragment(policy, 4, end)
-    samples = policy.collect_mode.get_train_sample(fragment)
+    piece = make_piece(policy, 4, end)
+    samples = policy.collect_mode.get_train_sample(piece)
     rewards = [sample["reward"].item() for sample in samples]
     for t, sample in enumerate(samples):
         expected = sum(0.9**k * reward for k, reward in enumerate(rewards[t:]))
@@ -104,7 +104,7 @@ def test_returns_are_discounted_sums_up_to_the_end_of_the_episode(cls, end):
 def test_a_part_of_an_episode_is_refused(cls):
     policy = make_policy(cls=cls)
     with pytest.raises(AssertionError):
-        policy.collect_mode.get_train_sample(make_fragment(policy, 3))
+        policy.collect_mode.get_train_sample(make_piece(policy, 3))
     assert policy.collect_mode.get_train_sample([]) == []
 
 

@@ -13,7 +13,7 @@ from ding.policy import (
     PPOPGPolicy,
 )
 from tests.policy.learning import parameters_of
-from tests.policy.on_policy_samples import make_episodes, make_fragments, make_policy
+from tests.policy.on_policy_samples import make_episodes, make_pieces, make_policy
 
 CLASSES = {"a2c": A2CPolicy, "pg": PGPolicy, "ppo_pg": PPOPGPolicy, "ppo_offpolicy": PPOOffPolicy}
 OBS = {3: torch.rand(4), 0: torch.rand(4)}
@@ -27,7 +27,7 @@ def make(name, *fields, **settings):
 
 def make_data(policy, **kwargs):
     is_episodic = isinstance(policy, (PGPolicy, PPOPGPolicy))
-    return (make_episodes if is_episodic else make_fragments)(policy, **kwargs)
+    return (make_episodes if is_episodic else make_pieces)(policy, **kwargs)
 
 
 def learn(policy, data):

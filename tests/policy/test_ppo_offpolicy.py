@@ -12,8 +12,8 @@ from tests.policy.on_policy_samples import (
     TERMINATED,
     batched,
     judge,
-    make_fragment,
-    make_fragments,
+    make_piece,
+    make_pieces,
     make_policy,
 )
 
@@ -109,7 +109,7 @@ SETTINGS = {
 )
 def test_steps_are_those_of_the_twin(space, settings):
     policy = make(space=space, learn__learning_rate=0.01, **SETTINGS.get(settings, {}))
-    data = make_fragments(policy)
+    data = make_pieces(policy)
     for i, sample in enumerate(data):
         sample["weight"] = torch.tensor([0.5 + i % 3])
     twin = Twin(policy, space)
@@ -130,26 +130,26 @@ def test_steps_are_those_of_the_twin(space, settings):
 )
 def test_returns_keep_the_scale_of_their_collection():
     policy = make()
-    data = make_fragments(policy)
+    data = make_pieces(policy)
     returns = [sample["return"].item() for sample in data]
     assert returns == pytest.approx([(sample["value"] + sample["adv"]).item() for sample in data])
     for number in range(1, 4):  # the same returns again and again leave their mean and deviation as they are
         policy.learn_mode.forward(data)
         assert policy._value_scale() == pytest.approx(deviation(returns * number))
-    later = make_fragments(policy)
+    later = make_pieces(policy)
     scaled = [(sample["value"] * policy._value_scale() + sample["adv"]).item() for sample in later]
     assert [sample["return"].item() for sample in later] == pytest.approx(scaled)
 
 
 def test_n_step_transitions_keep_the_advantages_of_their_first_step():
     one, many = make(learn__value_norm=False), make(learn__value_norm=False, nstep_return=True)
-    fragment = make_fragment(one, 5, TERMINATED)
-    singles = one.collect_mode.get_train_sample(copy.deepcopy(fragment))
-    samples = many.collect_mode.get_train_sample(copy.deepcopy(fragment))
+    piece = make_piece(one, 5, TERMINATED)
+    singles = one.collect_mode.get_train_sample(copy.deepcopy(piece))
+    samples = many.collect_mode.get_train_sample(copy.deepcopy(piece))
     for t, (sample, single) in enumerate(zip(samples, singles, strict=True)):
         end = min(t + 2, 4)
         assert torch.equal(sample["adv"], single["adv"])
-        assert torch.equal(sample["next_obs"], fragment[end]["next_obs"])
+        assert torch.equal(sample["next_obs"], piece[end]["next_obs"])
         assert sample["value_gamma"] == pytest.approx(0.99 ** (end - t + 1)) and sample["done"] is (end == 4)
-        rewards = [step["reward"].item() for step in fragment[t : t + 3]] + [0.0] * 3
+        rewards = [step["reward"].item() for step in piece[t : t + 3]] + [0.0] * 3
         assert sample["reward"].tolist() == pytest.approx(rewards[:3])

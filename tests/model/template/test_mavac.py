@@ -9,7 +9,7 @@ from torch import nn
 from ding.model import MAVAC
 from ding.policy import PPOPolicy
 from tests.policy.learning import model_of, parameters_of
-from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_fragment
+from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece
 
 G = torch.Generator().manual_seed(0)
 X = {
@@ -125,7 +125,7 @@ def test_ppo_of_several_agents_has_this_model_and_learns(space, recompute):
         assert all(out["action"][0] != 1 for out in draws.values())
     samples = []
     for length, end in ((9, TERMINATED), (7, TRUNCATED)):
-        samples += policy.collect_mode.get_train_sample(make_fragment(policy, length, end, make_obs))
+        samples += policy.collect_mode.get_train_sample(make_piece(policy, length, end, make_obs))
     assert samples[0]["adv"].shape == (2,)
     before = parameters_of(policy)
     steps = policy.learn_mode.forward(samples)

@@ -62,7 +62,7 @@ def test_the_env_gets_the_list_of_both_actions_as_arrays_of_its_own():
 
 
 def test_with_get_train_sample_each_policy_makes_its_samples():
-    policies = [Player(sample=lambda fragment: fragment[:1]), Player(sample=lambda fragment: None)]
+    policies = [Player(sample=lambda piece: piece[:1]), Player(sample=lambda piece: None)]
     (first, second), _ = build(policies=policies, cfg={"get_train_sample": True})[0].collect(2)
     assert [key(row) for row in first] == [(0, 0, 0, 0), (1, 0, 0, 0)] and second == []
 
@@ -79,7 +79,7 @@ def test_a_player_that_is_done_early_keeps_its_flag_and_the_episode_goes_on_for_
 def test_an_exception_of_one_policy_loses_no_finished_episode_of_either():
     class Failing(Player):
         def get_train_sample(self, transitions):
-            if len(self.fragments) == 2 and not failed:
+            if len(self.pieces) == 2 and not failed:
                 failed.append(True)
                 raise ZeroDivisionError
             return super().get_train_sample(transitions)

@@ -80,7 +80,7 @@ def test_drop_extra_cuts_each_list_and_false_returns_all(players):
 
 
 def test_it_goes_on_until_each_policy_that_collects_has_enough():
-    half = Player(sample=lambda fragment: fragment[::2])
+    half = Player(sample=lambda piece: piece[::2])
     (first, second), _ = build(lengths=(8, 8), policies=[Player(), half])[0].collect(8, drop_extra=False)
     assert len(second) == 8 and len(first) == 16
 
@@ -96,7 +96,7 @@ def test_fragments_of_on_policy_players_are_thrown_away_and_others_survive():
     kept = collector._recorders
     assert [[len(kept[player].under_way(env_id)) for env_id in range(2)] for player in range(2)] == [[0, 0], [0, 2]]
     collector.collect(6)
-    starts = [[key(fragment[0])[3] for fragment in policy.fragments if key(fragment[0])[0] == 1] for policy in policies]
+    starts = [[key(piece[0])[3] for piece in policy.pieces if key(piece[0])[0] == 1] for policy in policies]
     assert starts == [[2], [0]]
 
 
@@ -110,7 +110,7 @@ def test_time_limits_travel_by_player():
 
 
 @pytest.mark.guarantees("one-owner")
-def test_a_reset_by_somebody_else_begins_new_fragments_for_every_player():
+def test_a_reset_by_somebody_else_begins_new_pieces_for_every_player():
     class Counted(BattleManager):
         reset_count = 0
 
@@ -125,7 +125,7 @@ def test_a_reset_by_somebody_else_begins_new_fragments_for_every_player():
     env.reset({1: None})
     collector.collect(24, train_iter=100)
     for policy in policies:
-        assert all(len({key(row)[:3] for row in fragment}) == 1 for fragment in policy.fragments)
+        assert all(len({key(row)[:3] for row in piece}) == 1 for piece in policy.pieces)
         assert policy.resets[1:3] == [[1], [0]]
     lengths = [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
     assert lengths == [9.0]

@@ -20,7 +20,7 @@ class Sink:
 
 
 VALUE = Column(Kind.FLOAT, np.array([0.5, 1.5]))
-FRAGMENTS = {
+PIECES = {
     "plain": {},
     "iterations": {"collect_iter": Column(Kind.INT, np.array([3, 4]))},
     "priorities": {"priority": Column(Kind.TENSOR, np.array([[2.0], [0.25]], np.float32))},
@@ -30,17 +30,17 @@ FRAGMENTS = {
 
 @pytest.mark.parametrize("more", [{}, {"policy_iter": [9, 2], "player": 1, "weight": 0.5}], ids=["usual", "more"])
 @pytest.mark.parametrize("reference", [None, "of_the_object"])
-@pytest.mark.parametrize("fragment", FRAGMENTS)
-def test_the_metadata_of_each_sample_are_in_columns(fragment, reference, more):
+@pytest.mark.parametrize("piece", PIECES)
+def test_the_metadata_of_each_sample_are_in_columns(piece, reference, more):
     sink = Sink()
     sink.reference = reference
     for number in range(2):
         for env_id in range(2):
-            samples = Samples(Table({"value": VALUE, **FRAGMENTS[fragment]}))
+            samples = Samples(Table({"value": VALUE, **PIECES[piece]}))
             sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
         sink.sender.send({"cur_step": number, "get_data_time": 0.5})
     assert all(table_of(metadata) is not None for metadata in sink.metadata)
-    iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(fragment, [7, 7])
+    iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(piece, [7, 7])
     expected = [
         {
             "cur_step": number,
@@ -52,8 +52,8 @@ def test_the_metadata_of_each_sample_are_in_columns(fragment, reference, more):
             "cur_sample": 4 * number + 2 * env_id + i + 1,
             "collect_iter": iterations[i],
             "policy_iter": iterations[i],
-            "unroll_len": 3 if fragment == "steps" else 1,
-            "priority": [2.0, 0.25][i] if fragment == "priorities" else 1.0,
+            "unroll_len": 3 if piece == "steps" else 1,
+            "priority": [2.0, 0.25][i] if piece == "priorities" else 1.0,
             **({"object_ref": reference} if reference else {}),
             **more,
         }

@@ -62,7 +62,7 @@ def step_of(env_id, episode, step, action, done=False, collect_iter=7):
 
 
 @pytest.mark.differs("sends a file and a message for each sample", "sends chunks")
-def test_fragments_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_the_end(sent):
+def test_pieces_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_the_end(sent):
     collector = play(sent, lengths=(3, 2), episodes=2, n_sample=2, chunk_size=4)
     uid = collector.collector_uid
     assert {name: [listed(sample) for sample in chunk] for name, chunk in sent.chunks.items()} == {
@@ -73,7 +73,7 @@ def test_fragments_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at
             step_of(1, 0, 1, action=2, done=True),
         ],
         f"env_{uid}_1": [
-            step_of(0, 0, 2, action=3, done=True),  # a fragment ends with its episode
+            step_of(0, 0, 2, action=3, done=True),  # a piece ends with its episode
             step_of(1, 1, 0, action=3),
             step_of(1, 1, 1, action=4, done=True),
             step_of(0, 1, 0, action=4),
@@ -103,9 +103,9 @@ def test_a_sample_waits_no_longer_than_the_flush_interval(sent):
     assert [len(chunk) for chunk in sent.chunks.values()] == [2, 2]
 
 
-def test_whole_episodes_are_fragments_when_the_policy_counts_episodes(sent):
+def test_whole_episodes_are_pieces_when_the_policy_counts_episodes(sent):
     collector = play(sent, lengths=(3, 2), n_sample=None, policy={"n_episode": 2})
-    assert [len(fragment) for fragment in collector.policy.fragments] == [2, 3]
+    assert [len(piece) for piece in collector.policy.pieces] == [2, 3]
 
 
 @pytest.mark.differs(
