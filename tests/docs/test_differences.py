@@ -29,7 +29,7 @@ def test_no_cell_breaks_its_row():
         ("worker/collector/test_battle_interaction_serial_evaluator.py", "Evaluators"),
         ("worker/collector/comm/test_comm_collector.py", "Parallel training"),
         ("entry/test_serial_entry.py", "Configuration and `serial_pipeline`"),
-        ("test_import_weight.py", "Configuration and `serial_pipeline`"),
+        ("test_packaging.py", "Configuration and `serial_pipeline`"),
     ],
 )
 def test_the_section_follows_from_the_file(path, section):

@@ -1,9 +1,14 @@
 """Roles that are started one by one: here all in one process, each as if it were alone in its own."""
 
+import json
 import logging
+import multiprocessing
 import os
+import signal
+import stat
 import sys
 import threading
+from multiprocessing.connection import wait
 
 import pytest
 import torch
@@ -11,11 +16,15 @@ import torch
 from ding.entry import dist_entry
 from ding.entry.dist_config import port_from
 from ding.entry.dist_entry import (
+    dist_add_replicas,
+    dist_delete_replicas,
     dist_launch_collector,
     dist_launch_coordinator,
     dist_launch_learner,
     dist_launch_learner_aggregator,
     dist_launch_spawn_learner,
+    dist_restart_replicas,
+    spawn_ranks,
 )
 from ding.entry.worker_process import THREADS, be_worker
 from ding.utils.config_helper import ConfigError
@@ -246,3 +255,222 @@ def test_the_ranks_of_a_learner_are_started_by_the_command_line(monkeypatch):
     dist_launch_spawn_learner("a.pkl", 3, 6000, "learner1", disable_flask_log=False)
     base = ["-m", "dist", "-M", "learner", "-c", "a.pkl", "--disable-flask-log"]
     assert asked == [[*base, "True"], [*base, "False", "-s", "3", "-lp", "6000", "--module-name", "learner1"]]
+
+
+# The ranks of a learner on one machine: what they are told, and that the end of one is the end of all.
+
+
+# Each rank says where it is. Then it ends as `ends` says, once the others have opened the pipe `ready`; or waits.
+RANK = """
+import os, signal, sys
+rank = os.environ["RANK"]
+with open(f"rank{rank}", "w") as f:
+    places = [os.environ.get(name, "-") for name in ("LOCAL_RANK", "WORLD_SIZE", "SLURM_LOCALID")]
+    f.write(" ".join([*places, *sys.argv[1:]]))
+ends = {ends!r}
+if rank not in ends:
+    with open("pid", "w") as f:
+        f.write(str(os.getpid()))
+    {before}
+    if os.path.exists("ready"):
+        open("ready", "w").close()
+    signal.pause()
+if os.path.exists("ready"):
+    open("ready").close()
+os.kill(os.getpid(), -ends[rank]) if ends[rank] < 0 else sys.exit(ends[rank])
+"""
+
+
+def command(ends, before="pass"):
+    with open("rank.py", "w") as f:
+        f.write(RANK.replace("{ends!r}", repr(ends)).replace("{before}", before))
+    return [sys.executable, "-S", "-E", "rank.py"]
+
+
+def told(rank):
+    with open(f"rank{rank}") as f:
+        return f.read().split()
+
+
+def waiting_rank_is_running():
+    with open("pid") as f:
+        pid = f.read()
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_learner_of_one_rank_is_the_default():
+    spawn_ranks(["-x"], command({"0": 0}))
+    assert told(0) == ["0", "1", "-", "-x"]
+
+
+def test_the_ranks_are_told_where_they_are(monkeypatch):
+    for name, value in (("LOCAL_WORLD_SIZE", 2), ("START_RANK", 2), ("WORLD_SIZE", 6), ("SLURM_LOCALID", 9)):
+        monkeypatch.setenv(name, str(value))
+    spawn_ranks([], command({"2": 0, "3": 0}))
+    assert (told(2), told(3)) == (["0", "6", "-"], ["1", "6", "-"])
+
+
+@pytest.mark.parametrize(("status", "how"), [(3, "exit code 3"), (-signal.SIGKILL, "signal 9")])
+def test_a_rank_that_fails_ends_the_others(monkeypatch, status, how):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    os.mkfifo("ready")
+    with pytest.raises(RuntimeError, match=f"rank 1 has ended with {how}"):
+        spawn_ranks([], command({"1": status}))
+    assert not waiting_rank_is_running()
+
+
+def test_a_rank_that_does_not_end_is_killed(monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(dist_entry, "_END_S", 0.1)
+    os.mkfifo("ready")
+    with pytest.raises(RuntimeError, match="rank 1"):
+        spawn_ranks([], command({"1": 3}, before="signal.signal(signal.SIGTERM, signal.SIG_IGN)"))
+    assert not waiting_rank_is_running()
+
+
+def test_a_signal_ends_the_ranks_too():
+    with pytest.raises(SystemExit) as ended:
+        spawn_ranks([], command({}, before="os.kill(os.getppid(), signal.SIGTERM)"))
+    assert ended.value.code == 130
+    assert not waiting_rank_is_running()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not tell of the death of a parent")
+def test_ranks_end_when_the_process_that_started_them_is_killed():
+    os.mkfifo("ready")
+    spawner = multiprocessing.get_context("fork").Process(target=spawn_ranks, args=([], command({})))
+    spawner.start()
+    open("ready").close()
+    with open("pid") as f:
+        rank = os.pidfd_open(int(f.read()))
+    spawner.kill()
+    spawner.join()
+    assert wait([rank], 30) == [rank]
+    os.close(rank)
+
+
+# Asking an operator for replicas, through a `kubectl` that notes what it was called with.
+
+
+KUBECTL = """#!{python} -SE
+import json, os, sys
+folder = os.path.dirname(os.path.abspath(__file__))
+with open(os.path.join(folder, "calls"), "a") as f:
+    f.write(json.dumps(sys.argv[1:]) + "\\n")
+name = "address" if "printenv" in sys.argv else "reply"
+with open(os.path.join(folder, name)) as f:
+    text = f.read()
+if text.startswith("fail"):
+    sys.exit(text)
+sys.stdout.write(text)
+"""
+IN_POD = ["exec", "--namespace=default", "pod/job-coordinator", "--"]
+JOB = {"coordinator_name": "job-coordinator", "namespace": "default"}
+
+
+@pytest.fixture
+def kubectl(tmp_path, monkeypatch):
+    """A folder with the command, and with what it answers."""
+    path = tmp_path / "kubectl"
+    path.write_text(KUBECTL.format(python=sys.executable))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "address").write_text("operator.di:8080\n")
+    (tmp_path / "reply").write_text(json.dumps({"success": True, "code": 0, "message": "done; thanks", "data": None}))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def calls(folder):
+    return [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
+
+
+def request(folder):
+    """Method, URL and body of the request in the pod."""
+    *_, call = calls(folder)
+    return call[call.index("--request") + 1], call[-1], json.loads(call[call.index("--data-raw") + 1])
+
+
+def test_replicas_are_added_from_within_the_coordinators_pod(kubectl):
+    said = dist_add_replicas("collector", "some/config", 2, **JOB, cpus=4, gpus=0, memory="4Gi")
+    assert said == "done; thanks"
+    ask_address, ask = calls(kubectl)
+    assert ask_address == ["--kubeconfig=some/config", *IN_POD, "printenv", "KUBERNETES_SERVER_URL"]
+    assert ask[: len(IN_POD) + 2] == ["--kubeconfig=some/config", *IN_POD, "curl"]
+    method, url, body = request(kubectl)
+    assert (method, url) == ("POST", "http://operator.di:8080/v1alpha1/replicas")
+    wanted = {"replicas": 2, "cpus": 4, "memory": "4Gi"}
+    assert body == {"namespace": "default", "coordinator": "job-coordinator", "collectors": wanted}
+
+
+def test_replicas_are_deleted(kubectl):
+    (kubectl / "address").write_text("https://operator.di:8080")
+    dist_delete_replicas("learner", None, 1, **JOB)
+    assert calls(kubectl)[0] == [*IN_POD, "printenv", "KUBERNETES_SERVER_URL"]
+    method, url, body = request(kubectl)
+    assert (method, url, body["learners"]) == ("DELETE", "http://operator.di:8080/v1alpha1/replicas", {"replicas": 1})
+
+
+def test_replicas_are_restarted(kubectl):
+    dist_restart_replicas("collector", None, **JOB, restart_pod_name="job-collector-0, job-collector-3")
+    method, url, body = request(kubectl)
+    assert (method, url) == ("POST", "http://operator.di:8080/v1alpha1/replicas/failed")
+    assert body["collectors"] == ["job-collector-0", "job-collector-3"]
+
+
+@pytest.mark.differs(
+    "builds replica commands as text for a shell",
+    "starts them without a shell, and raises their errors",
+)
+def test_no_shell_reads_what_the_user_gives(kubectl):
+    hostile = "x; touch hacked #"
+    dist_restart_replicas("collector", None, hostile, hostile, hostile)
+    assert calls(kubectl)[0][:3] == ["exec", f"--namespace={hostile}", f"pod/{hostile}"]
+    assert request(kubectl)[2]["collectors"] == [hostile] and not os.path.exists("hacked")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dist_add_replicas("worker", None, 1, "c", "n"), "'worker' are not allowed"),
+        (lambda: dist_add_replicas("collector", None, 1, "", "n"), "--coordinator-name"),
+        (lambda: dist_delete_replicas("collector", None, 1, "c", None), "--namespace"),
+        (lambda: dist_restart_replicas("collector", None, "c", "n", ""), "--restart-pod-name"),
+    ],
+)
+def test_what_must_be_given_is_asked_for(call, message):
+    with pytest.raises(AssertionError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("count", "needs", "name"),
+    [(0, {}, "replicas"), (1, {"cpus": -1}, "cpus"), (1, {"gpus": 0.5}, "gpus")],
+)
+def test_numbers_that_make_no_sense_are_refused(count, needs, name):
+    with pytest.raises(ValueError, match=f"{name} = .* is not allowed"):
+        dist_add_replicas("collector", None, count, **JOB, **needs)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("address", "fail: no such pod", "no such pod"),
+        ("address", "\n", "not an address"),
+        ("reply", "<html>", "unknown answer"),
+        ("reply", '{"success": false, "message": "too many"}', "refuses: too many"),
+    ],
+)
+def test_what_goes_wrong_on_the_way_is_told(kubectl, file, text, message):
+    (kubectl / file).write_text(text)
+    with pytest.raises(RuntimeError, match=message):
+        dist_delete_replicas("collector", None, 1, **JOB)
+
+
+def test_a_machine_without_kubectl_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RuntimeError, match="kubectl.* is not installed"):
+        dist_delete_replicas("collector", None, 1, **JOB)

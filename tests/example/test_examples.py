@@ -3,12 +3,19 @@ import os
 import pickle
 
 import pytest
+import torch
 from easydict import EasyDict
+from torch.utils.data import DataLoader
 
 from ding.config.config import compile_config
 from ding.config.read import read_config
-from ding.example import runner
+from ding.example import cartpole_dqn_parallel, pendulum_cql, runner
+from ding.example.spirals_classifier import AccuracyMetric, ClassifierPolicy, build_policy, main, spirals
 from ding.torch_utils.thread_count import threads
+from ding.utils.data.dataset import NpzDataset
+from ding.utils.file_helper import read_file
+from ding.worker.collector.metric_serial_evaluator import MetricSerialEvaluator
+from tests.programs import printed
 
 CARTPOLE = ["dqn", "dqn_per", "rainbow", "r2d2", "impala", "a2c", "ppo"]
 STOP_VALUES = {f"cartpole_{name}": 195 for name in CARTPOLE} | {
@@ -60,3 +67,73 @@ def test_an_example_that_reaches_its_stop_value_returns_0(capsys):
     main.env = {**main.env, "stop_value": 1}
     assert runner.run(main, example.create_config, []) == 0
     assert capsys.readouterr().out.startswith("solved: mean return ")
+
+
+# The parallel examples, run as users run them.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cartpole_dqn_parallel", "goofspiel_parallel"])
+def test_an_example_reaches_its_stop_value_and_says_where_its_files_are(name, tmp_path):
+    output = printed("-m", f"ding.example.{name}", "--seed", "0")
+    assert output.startswith("solved: mean return") and f"results are in ./{name}_seed0/" in output
+    assert {"ckpt", "eval.jsonl", "result.pkl", "total_config.py"} < set(os.listdir(tmp_path / f"{name}_seed0"))
+
+
+def test_a_run_that_is_not_solved_in_time_has_another_status(capsys):
+    assert cartpole_dqn_parallel.main(["--max-seconds", "0.001"]) == 1
+    assert capsys.readouterr().out.startswith("NOT solved: mean return - (stop value 195); results are in .")
+
+
+# The example that collects demonstrations and trains on them.
+
+
+def test_an_expert_is_trained_its_steps_are_saved_and_trained_on(monkeypatch, capsys):
+    monkeypatch.setattr(pendulum_cql, "COUNT", 300)
+    main = pendulum_cql.main_config.__class__(pendulum_cql.main_config)
+    main.policy.learn.train_epoch = 1
+    main.env.stop_value = 0
+    options = {"train": pendulum_cql.collect_and_train, "max_env_step": 1000}
+    assert runner.run(main, pendulum_cql.create_config, ["--seed", "3"], **options) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("NOT solved: mean return ") and "after 0 env steps, 3 iterations" in told.err
+    assert sorted(os.listdir(".")) == ["pendulum_cql_demos.npz", "pendulum_cql_seed3", "pendulum_cql_seed3_expert"]
+    assert len(NpzDataset("pendulum_cql_demos.npz")) == 300
+
+
+def new_policy(**kwargs):
+    cfg = EasyDict(policy=ClassifierPolicy.default_config())
+    return build_policy(cfg) if not kwargs else ClassifierPolicy(cfg.policy, **kwargs)
+
+
+def test_it_learns_until_the_stop_value_and_keeps_its_best_checkpoint(capsys):
+    assert main(["--seed", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("solved: accuracy ") and out.endswith("results are in ./spirals_classifier_seed2/\n")
+    told = float(out.split("accuracy ")[1].split(" %")[0])
+    assert told >= 98
+
+    policy = new_policy()
+    policy.learn_mode.load_state_dict(read_file("spirals_classifier_seed2/ckpt/ckpt_best.pth.tar"))
+    cfg = MetricSerialEvaluator.default_config()
+    cfg.stop_value = None
+    evaluator = MetricSerialEvaluator(cfg, (DataLoader(spirals(512, seed=5), 64), AccuracyMetric()), policy.eval_mode)
+    assert evaluator.eval()[1]["acc"] == pytest.approx(told, abs=0.05)
+    evaluator.close()
+
+
+def test_one_that_is_not_trained_says_so_and_returns_1(capsys):
+    assert main(["--epochs", "0"]) == 1
+    assert capsys.readouterr().out.startswith("NOT solved: accuracy ")
+
+
+def test_the_points_lie_on_two_spirals_and_depend_on_the_seed_alone():
+    points, label = spirals(100, seed=1, noise=0.0).tensors
+    assert label.bincount().tolist() == [50, 50]
+    radius = points.norm(dim=1)
+    share = (radius - 1) / 3
+    assert share.min() >= 0 and share.max() <= 1
+    angle = 2 * torch.pi * 1.5 * share + torch.pi * label
+    assert torch.allclose(points, radius[:, None] * torch.stack([angle.cos(), angle.sin()], 1), atol=1e-4)
+    assert torch.equal(spirals(100, seed=1).tensors[0], spirals(100, seed=1).tensors[0])
+    assert not torch.equal(spirals(100, seed=1).tensors[0], spirals(100, seed=2).tensors[0])

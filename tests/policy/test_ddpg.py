@@ -10,6 +10,7 @@ from easydict import EasyDict
 
 from ding.entry import serial_pipeline
 from ding.policy import DDPGCommandModePolicy, TD3CommandModePolicy
+from ding.policy.d4pg import D4PGPolicy
 from ding.policy.ddpg import DDPGPolicy, TD3Policy
 from ding.utils import set_pkg_seed
 from ding.utils.config_helper import ConfigError
@@ -269,3 +270,16 @@ def test_noise_without_a_deviation_or_with_bounds_in_the_wrong_order_is_refused(
         make_policy("learn", learn__noise=True)
     with pytest.raises(ConfigError):
         make_policy("learn", cls=TD3Policy, learn__noise_range={"min": 0.5, "max": -0.5})
+
+
+# D4PG: importance weights; its updates are in the recorded steps of `tests/compat`.
+
+
+def test_importance_weights_of_each_sample_scale_the_loss_of_the_critic_and_not_the_priority():
+    torch.manual_seed(0)
+    policy = D4PGPolicy(make_config(D4PGPolicy, None, model__n_atom=5, model__v_min=-2, model__v_max=2))
+    data = policy.collect_mode.get_train_sample(make_batch(6, done=False))
+    output = policy.learn_mode.forward(data)
+    weighted = [sample["IS"] * error for sample, error in zip(data, output["priority"], strict=True)]
+    assert output["critic_loss"] == pytest.approx(np.mean(weighted), rel=1e-4)
+    assert output["total_loss"] == pytest.approx(output["critic_loss"] + output["actor_loss"], rel=1e-4)

@@ -4,8 +4,9 @@ import pytest
 import torch
 from easydict import EasyDict
 from torch import nn
+from torch.distributions import Categorical, Independent, Normal
 
-from ding.model import VAC
+from ding.model import ACER, PG, PPG, VAC
 from ding.model.common.head import DiscreteHead
 
 X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
@@ -155,3 +156,96 @@ def test_unknown_action_spaces_and_shapes_that_do_not_fit_are_refused():
             VAC(4, shape, action_space="hybrid")
     with pytest.raises(ValueError):
         VAC(4, [2, 3], action_space="continuous")
+
+
+# ACER's network: state dict names, outputs, what is apart.
+
+
+@pytest.mark.parametrize("obs_shape", [4, (3, 40, 36)])
+def test_actor_and_critic_share_nothing(obs_shape):
+    model = ACER(obs_shape, 3, encoder_hidden_size_list=[8, 8, 8], actor_head_hidden_size=6, critic_head_hidden_size=5)
+    obs = torch.rand(2, *((obs_shape,) if isinstance(obs_shape, int) else obs_shape))
+    logit, q_value = model(obs, mode="compute_actor")["logit"], model(obs, mode="compute_critic")["q_value"]
+    assert logit.shape == q_value.shape == (2, 3)
+    q_value.sum().backward()
+    assert all(p.grad is None for p in model.actor.parameters())
+    assert all(p.grad is not None for p in model.critic.parameters())
+
+
+# The network of policy gradient methods: what it computes, its parts, its state dict.
+
+
+def test_discrete_actions_have_a_categorical_distribution():
+    output = PG(4, 3)(X)
+    assert output.keys() == {"logit", "dist"} and output["logit"].shape == (3, 3)
+    assert isinstance(output["dist"], Categorical)
+    assert torch.allclose(output["dist"].probs, torch.softmax(output["logit"], -1))
+
+
+def test_parts_of_a_multi_discrete_action_have_a_distribution_each():
+    output = PG(4, [2, 3])(X)
+    assert [logit.shape for logit in output["logit"]] == [(3, 2), (3, 3)]
+    assert [dist.probs.shape for dist in output["dist"]] == [(3, 2), (3, 3)]
+
+
+def test_continuous_actions_have_a_gaussian_distribution():
+    model = PG(4, 2, "continuous")
+    output = model(X)
+    mu, sigma = output["logit"]["mu"], output["logit"]["sigma"]
+    expected = Independent(Normal(mu, sigma), 1)
+    action = torch.rand(3, 2)
+    assert torch.equal(output["dist"].log_prob(action), expected.log_prob(action))
+    assert torch.equal(sigma, model.head.log_sigma_param.exp().expand(3, 2))
+
+
+def test_another_width_of_the_head_gets_a_projection():
+    model = PG(4, 2, head_hidden_size=16, head_layer_num=2)
+    assert model(X)["logit"].shape == (3, 2)
+    assert [layer.out_features for layer in model.head.modules() if isinstance(layer, torch.nn.Linear)] == [
+        16,
+        16,
+        16,
+        2,
+    ]
+
+
+def test_what_it_cannot_do_is_refused():
+    with pytest.raises(ValueError, match="hybrid"):
+        PG(4, 2, "hybrid")
+    with pytest.raises(RuntimeError):
+        PG((2, 3), 2)
+
+
+# PPG's networks: names, sizes, and what the auxiliary critic shares.
+
+
+def make_model(**kwargs):
+    torch.manual_seed(0)
+    sizes = {"encoder_hidden_size_list": [64, 64, 128], "actor_head_hidden_size": 128, "critic_head_hidden_size": 128}
+    return PPG(4, 2, **{**sizes, **kwargs})
+
+
+@pytest.mark.parametrize("share_encoder", [True, False])
+def test_the_auxiliary_critic_begins_as_a_copy_and_learns_by_itself(share_encoder):
+    model = make_model(share_encoder=share_encoder)
+    obs = torch.rand(3, 4)
+    both, aux = model(obs, mode="compute_actor_critic"), model(obs, mode="compute_critic")
+    assert both["value"].shape == (3,) and torch.equal(both["value"], aux["value"])
+    assert torch.equal(model(obs, mode="compute_actor")["logit"], both["logit"])
+    aux["value"].sum().backward()
+    assert all(p.grad is None for p in model.actor_critic.parameters())
+    assert all(p.grad is not None for p in model.aux_critic.parameters())
+
+
+def test_images_and_continuous_actions_and_masks():
+    model = PPG((3, 40, 36), 2, action_space="continuous", encoder_hidden_size_list=[8, 8, 64])
+    output = model(torch.rand(2, 3, 40, 36), mode="compute_actor_critic")
+    assert output["logit"]["mu"].shape == (2, 2) and output["value"].shape == (2,)
+    mask = torch.ones(2, 2)
+    assert (
+        make_model()({"observation": torch.rand(2, 4), "action_mask": mask}, mode="compute_actor")["action_mask"]
+        is mask
+    )
+    assert make_model()({"observation": torch.rand(2, 4), "action_mask": mask}, mode="compute_critic").keys() == {
+        "value"
+    }
