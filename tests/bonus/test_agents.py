@@ -103,10 +103,10 @@ def test_deploying_plays_an_episode_for_each_seed():
     assert not os.path.exists(os.path.join("run", "videos"))
 
 
-def test_deploying_records_one_video_for_each_seed(monkeypatch):
+def test_deploying_records_one_video_for_each_seed(set_env):
     pytest.importorskip("moviepy")
     pytest.importorskip("pygame")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    set_env(SDL_VIDEODRIVER="dummy")
     agent = agent_of()
     agent.train(step=50)
     agent.deploy(enable_save_replay=True, seed=[1, 2])

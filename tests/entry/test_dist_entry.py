@@ -131,18 +131,16 @@ def test_a_worker_to_which_no_coordinator_comes_says_so_in_the_end():
     ("argument", "variable", "expected"),
     [(1, "2", 1), (None, "2", 2), (None, None, 3), (None, "", 3), (None, "tcp://10.0.0.1:80", 3), (None, "²", 3)],
 )
-def test_the_argument_wins_over_the_environment_and_that_over_the_config(monkeypatch, argument, variable, expected):
+def test_the_argument_wins_over_the_environment_and_that_over_the_config(set_env, argument, variable, expected):
     if variable is not None:
-        monkeypatch.setenv("LEARNER_PORT", variable)
+        set_env(LEARNER_PORT=variable)
     assert port_from(argument, "LEARNER_PORT", 3) == expected
 
 
-def test_each_role_reads_its_own_variable(monkeypatch):
+def test_each_role_reads_its_own_variable(set_env):
     path = prepare_free()
     first, second, third = free_ports(3)
-    monkeypatch.setenv("LEARNER_PORT", str(first))
-    monkeypatch.setenv("COLLECTOR_PORT", str(second))
-    monkeypatch.setenv("COORDINATOR_PORT", str(third))
+    set_env(LEARNER_PORT=first, COLLECTOR_PORT=second, COORDINATOR_PORT=third)
     with dist_launch_learner(path) as learner, dist_launch_collector(path, name="collector0") as collector:
         assert (learner.port, collector.port) == (first, second)
     assert dist_entry.read_coordinator_config(path).system.coordinator.port == third
@@ -222,9 +220,9 @@ def test_servers_log_errors_only_where_that_is_asked_for(is_quiet):
 # Several ranks.
 
 
-def test_an_aggregator_without_a_config_waits_for_learners_at_the_next_port(monkeypatch):
+def test_an_aggregator_without_a_config_waits_for_learners_at_the_next_port(set_env):
     first, second, _, _ = free_ports(4)
-    monkeypatch.setenv("AGGREGATOR_PORT", str(first))
+    set_env(AGGREGATOR_PORT=first)
     with dist_launch_learner_aggregator(aggregator_host="127.0.0.1") as aggregator:
         assert (aggregator.name, aggregator.port) == ("learner_aggregator", first)
         assert aggregator.worker._cfg.master == {"host": "127.0.0.1", "port": second}
@@ -307,24 +305,24 @@ def test_a_learner_of_one_rank_is_the_default():
     assert told(0) == ["0", "1", "-", "-x"]
 
 
-def test_the_ranks_are_told_where_they_are(monkeypatch):
+def test_the_ranks_are_told_where_they_are(set_env):
     for name, value in (("LOCAL_WORLD_SIZE", 2), ("START_RANK", 2), ("WORLD_SIZE", 6), ("SLURM_LOCALID", 9)):
-        monkeypatch.setenv(name, str(value))
+        set_env(**{name: value})
     spawn_ranks([], command({"2": 0, "3": 0}))
     assert (told(2), told(3)) == (["0", "6", "-"], ["1", "6", "-"])
 
 
 @pytest.mark.parametrize(("status", "how"), [(3, "exit code 3"), (-signal.SIGKILL, "signal 9")])
-def test_a_rank_that_fails_ends_the_others(monkeypatch, status, how):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+def test_a_rank_that_fails_ends_the_others(set_env, status, how):
+    set_env(LOCAL_WORLD_SIZE="2")
     os.mkfifo("ready")
     with pytest.raises(RuntimeError, match=f"rank 1 has ended with {how}"):
         spawn_ranks([], command({"1": status}))
     assert not waiting_rank_is_running()
 
 
-def test_a_rank_that_does_not_end_is_killed(monkeypatch):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+def test_a_rank_that_does_not_end_is_killed(monkeypatch, set_env):
+    set_env(LOCAL_WORLD_SIZE="2")
     monkeypatch.setattr(dist_entry, "_END_S", 0.1)
     os.mkfifo("ready")
     with pytest.raises(RuntimeError, match="rank 1"):
@@ -373,14 +371,14 @@ JOB = {"coordinator_name": "job-coordinator", "namespace": "default"}
 
 
 @pytest.fixture
-def kubectl(tmp_path, monkeypatch):
+def kubectl(tmp_path, set_env):
     """A folder with the command, and with what it answers."""
     path = tmp_path / "kubectl"
     path.write_text(KUBECTL.format(python=sys.executable))
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "address").write_text("operator.di:8080\n")
     (tmp_path / "reply").write_text(json.dumps({"success": True, "code": 0, "message": "done; thanks", "data": None}))
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    set_env(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
 
@@ -470,7 +468,7 @@ def test_what_goes_wrong_on_the_way_is_told(kubectl, file, text, message):
         dist_delete_replicas("collector", None, 1, **JOB)
 
 
-def test_a_machine_without_kubectl_says_so(monkeypatch):
-    monkeypatch.setenv("PATH", "")
+def test_a_machine_without_kubectl_says_so(set_env):
+    set_env(PATH="")
     with pytest.raises(RuntimeError, match="kubectl.* is not installed"):
         dist_delete_replicas("collector", None, 1, **JOB)

@@ -90,14 +90,13 @@ def test_env_setting_of_one_side_leaves_the_other_count():
     assert get_vec_env_setting(cfg, eval_=False)[2] is None
 
 
-def test_import_names_are_imported_before_the_type_is_looked_up(tmp_path, monkeypatch):
-    (tmp_path / "outside_env_pkg.py").write_text(
+def test_import_names_are_imported_before_the_type_is_looked_up(import_folder):
+    (import_folder / "outside_env_pkg.py").write_text(
         "from ding.utils.registry_factory import ENV_REGISTRY\n"
         "@ENV_REGISTRY.register('outside')\n"
         "class Outside:\n"
         "    def __init__(self, size): self.size = size\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
     cfg = EasyDict(type="outside", import_names=["outside_env_pkg"])
     try:
         env_cls = get_env_cls(cfg)

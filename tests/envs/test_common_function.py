@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 
 import numpy as np
@@ -83,9 +82,9 @@ def test_position_vector_alternates_sine_and_cosine():
     assert out[2:4].tolist() == pytest.approx([np.sin(10000 ** (-1 / 32)), np.cos(10000 ** (-1 / 32))])
 
 
-def test_frames_are_written_as_gif(monkeypatch):
+def test_frames_are_written_as_gif(put_module):
     calls = []
     fake = types.SimpleNamespace(mimsave=lambda path, frames, fps: calls.append((path, frames, fps)))
-    monkeypatch.setitem(sys.modules, "imageio", fake)
+    put_module("imageio", fake)
     common.save_frames_as_gif(("a", "b"), "x.gif")
     assert calls == [("x.gif", ["a", "b"], 20)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 
 import gymnasium
@@ -21,7 +20,7 @@ from tests.envs.toys import FourValueToy, Toy
 
 
 @pytest.fixture
-def gym(monkeypatch):
+def gym(put_module):
     """A stand-in for gym: one env class, registered as OnlyOld-v3, and spaces of its own."""
     module = types.ModuleType("gym")
     module.Env = type("Env", (), {})
@@ -47,7 +46,7 @@ def gym(monkeypatch):
         return OldEnv(**kwargs)
 
     module.spec, module.make = spec, make
-    monkeypatch.setitem(sys.modules, "gym", module)
+    put_module("gym", module)
     return module
 
 

@@ -48,18 +48,20 @@ def assert_close(left, right):
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("ours", "theirs", "options", "own"),
     [
-        ({}, {}),
-        ({"weight_decay": 0.1, "betas": [0.8, 0.9]}, {"weight_decay": 0.1, "betas": (0.8, 0.9)}),
-        ({"amsgrad": True}, {"amsgrad": True}),
+        (Adam, torch.optim.Adam, {}, {}),
+        (Adam, torch.optim.Adam, {"weight_decay": 0.1, "betas": [0.8, 0.9]}, {}),
+        (Adam, torch.optim.Adam, {"amsgrad": True}, {}),
+        (Adam, torch.optim.AdamW, {"weight_decay": 0.3}, {"optim_type": "adamw"}),
+        (RMSprop, torch.optim.RMSprop, {"momentum": 0.5, "centered": True}, {}),
     ],
 )
-def test_adam_moves_as_torchs_adam(ours, theirs):
+def test_optimizers_move_as_those_of_torch(ours, theirs, options, own):
     mine, reference = make_net(), make_net()
     assert_close(
-        run(mine, Adam(mine.parameters(), lr=0.01, **ours)),
-        run(reference, torch.optim.Adam(reference.parameters(), lr=0.01, **theirs)),
+        run(mine, ours(mine.parameters(), lr=0.01, **options, **own)),
+        run(reference, theirs(reference.parameters(), lr=0.01, **options)),
     )
 
 
@@ -85,23 +87,6 @@ def test_steps_equal_those_of_torchs_fused_adam_bit_for_bit(options):
     assert [float(own[i]["step"]) for i in range(4)] == [9, 9, 9, 8]
     for i in range(4):
         assert all(torch.equal(own[i][key], other[i][key]) for key in ("step", "exp_avg", "exp_avg_sq"))
-
-
-def test_adamw_is_decoupled_weight_decay():
-    mine, reference = make_net(), make_net()
-    assert_close(
-        run(mine, Adam(mine.parameters(), lr=0.01, weight_decay=0.3, optim_type="adamw")),
-        run(reference, torch.optim.AdamW(reference.parameters(), lr=0.01, weight_decay=0.3)),
-    )
-
-
-def test_rmsprop_moves_as_torchs_rmsprop():
-    mine, reference = make_net(), make_net()
-    options = {"lr": 0.01, "momentum": 0.5, "centered": True}
-    assert_close(
-        run(mine, RMSprop(mine.parameters(), **options)),
-        run(reference, torch.optim.RMSprop(reference.parameters(), **options)),
-    )
 
 
 def test_state_dict_is_exchanged_with_torchs_adam_in_both_directions():

@@ -18,12 +18,6 @@ from ding.utils.config_helper import (
     number,
     one_of,
 )
-from ding.utils.default_helper import one_time_warning
-
-
-@pytest.fixture(autouse=True)
-def fresh_warnings():
-    one_time_warning.cache_clear()
 
 
 def allowed(rule, value):

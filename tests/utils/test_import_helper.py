@@ -28,15 +28,14 @@ from ding.utils.import_helper import (
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
+def package(import_folder):
     """A package `my_pkg` with a good module, one that divides by zero, and one that needs a missing package."""
-    folder = tmp_path / "my_pkg"
+    folder = import_folder / "my_pkg"
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "good_env.py").touch()
     (folder / "bad.py").write_text("1 / 0\n")
     (folder / "needy.py").write_text("import my_absent.part\n")
-    monkeypatch.syspath_prepend(tmp_path)
     return folder
 
 
@@ -102,10 +101,9 @@ def test_fastcopy_copies_containers_tensors_and_arrays_and_shares_the_rest():
 
 
 @pytest.mark.parametrize("form", [list, str], ids=["in a list", "alone"])
-def test_import_module_takes_names(form, tmp_path, monkeypatch):
+def test_import_module_takes_names(form, import_folder):
     name = f"some_env_package_{form.__name__}"
-    (tmp_path / f"{name}.py").write_text("LOADED = True\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    (import_folder / f"{name}.py").write_text("LOADED = True\n")
     import_module([name] if form is list else name)
     assert sys.modules.pop(name).LOADED
 
@@ -117,16 +115,16 @@ def test_import_module_of_nothing_does_nothing_and_of_an_unknown_name_raises():
         import_module(["no_such_package"])
 
 
-def test_optional_clients_are_none_where_not_installed(monkeypatch):
+def test_optional_clients_are_none_where_not_installed(put_module):
     for name in ("ceph", "mc", "redis", "rediscluster", "linklink"):
-        monkeypatch.setitem(sys.modules, name, None)
+        put_module(name, None)
     assert try_import_ceph() is try_import_mc() is try_import_redis() is try_import_rediscluster() is None
     assert isinstance(try_import_link(), FakeLink)
 
 
-def test_optional_clients_are_the_modules_where_installed(monkeypatch):
+def test_optional_clients_are_the_modules_where_installed(put_module):
     for name in ("redis", "linklink"):
-        monkeypatch.setitem(sys.modules, name, pickle)
+        put_module(name, pickle)
     assert try_import_redis() is pickle and try_import_link() is pickle
 
 

@@ -52,7 +52,6 @@ MODULES = (
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_examples_of_the_docstrings_run(module, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_examples_of_the_docstrings_run(module):
     outcome = doctest.testmod(importlib.import_module(module))
     assert outcome.attempted > 0 and outcome.failed == 0

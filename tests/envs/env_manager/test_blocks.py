@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -67,8 +66,8 @@ MANAGERS = [
 
 
 @pytest.fixture(autouse=True)
-def envpool(monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", FakeEnvpool())
+def envpool(put_module):
+    put_module("envpool", FakeEnvpool())
 
 
 def launched(make, **cfg):

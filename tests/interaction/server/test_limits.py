@@ -124,8 +124,8 @@ def test_a_head_without_end_is_cut_off():
     "framing",
     ["", "Content-Length: -1", "Content-Length: 10\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked"],
 )
-def test_a_stranger_gets_one_reply_and_the_rest_is_not_parsed(monkeypatch, framing):
-    monkeypatch.setenv("DING_TOKEN", SECRET)
+def test_a_stranger_gets_one_reply_and_the_rest_is_not_parsed(set_env, framing):
+    set_env(DING_TOKEN=SECRET)
     with Adder() as slave:
         request = f"POST /ping HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\n{framing}\r\n\r\n".encode()
         with opened(slave.port, request * 3) as client:

@@ -133,15 +133,14 @@ def test_all_other_keys_are_constructor_arguments():
     assert cfg == before
 
 
-def test_modules_in_import_names_are_imported_first(tmp_path, monkeypatch):
-    (tmp_path / "my_tiny_model.py").write_text(
+def test_modules_in_import_names_are_imported_first(import_folder):
+    (import_folder / "my_tiny_model.py").write_text(
         "from torch import nn\n"
         "from ding.utils.registry_factory import MODEL_REGISTRY\n"
         "@MODEL_REGISTRY.register('my_tiny')\n"
         "class Tiny(nn.Linear):\n"
         "    pass\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
     model = create_model({"type": "my_tiny", "import_names": ["my_tiny_model"], "in_features": 2, "out_features": 1})
     assert isinstance(model, nn.Linear)
     assert "my_tiny_model" in sys.modules

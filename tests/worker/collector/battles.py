@@ -27,6 +27,14 @@ def whole(obs: Any) -> list[int]:
     return [int(x) for x in obs]
 
 
+def key(row: Any) -> tuple[int, ...]:
+    """(env, player, episode, step acted on) of a transition."""
+    env_id, player, episode, step = whole(row["obs"])
+    assert [env_id, player, episode, step + 1] == whole(row["next_obs"])
+    assert row["reward"].tolist() == [player + 1]
+    return env_id, player, episode, step
+
+
 class BattleEnv:
     """Player p sees [env id, p, episode, step]; it gets the reward p + 1 a step, and `p * 10 + length` in all.
 

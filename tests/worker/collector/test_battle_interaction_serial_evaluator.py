@@ -49,23 +49,3 @@ def test_each_policy_sees_its_side_as_float32_tensors(form):
             return super().act(obs, env_ids)
 
     build(policies=[Typed(0), Typed(1)], form=form)[0].eval()
-
-
-def test_logged_tags_are_those_of_policy_0():
-    def mark(env_id, episode, step):
-        return [{"episode_info": {"score": 2, "side": "left"}}, {"episode_info": {"other": 1}}]
-
-    tb = FakeWriter()
-    evaluator, _, _ = build(tb=tb, mark=mark)
-    evaluator.eval(train_iter=4, envstep=40)
-    names = [tag for tag, _, step in tb.scalars if tag.startswith("evaluator_iter/") and step == 4]
-    assert names == [
-        "evaluator_iter/" + name
-        for name in (
-            "episode_count", "envstep_count", "avg_envstep_per_episode", "evaluate_time", "avg_envstep_per_sec",
-            "avg_time_per_episode", "reward_mean", "reward_std", "reward_max", "reward_min", "score_mean",
-        )
-    ]  # fmt: skip
-    values = {tag: value for tag, value, step in tb.scalars if step == 40}
-    assert values["evaluator_step/reward_mean"] == 3.0 and values["evaluator_step/envstep_count"] == 12
-    assert values["evaluator_step/avg_time_per_episode"] == values["evaluator_step/evaluate_time"] / 4

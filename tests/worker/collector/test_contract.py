@@ -15,6 +15,7 @@ from ding.worker.collector.episode_serial_collector import EpisodeSerialCollecto
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import FakeWriter
+from tests.policy.test_own_policy import OwnPolicy
 
 
 class ScribblingEnv(BaseEnv):
@@ -155,14 +156,7 @@ def asked_policy():
 @pytest.mark.guarantees("overrides")
 def test_a_policy_with_a_transition_of_its_own_gets_the_same_samples():
     class Own(DQNPolicy):
-        def _process_transition(self, obs, policy_output, timestep):
-            return {
-                "obs": obs,
-                "next_obs": timestep.obs,
-                "action": policy_output["action"],
-                "reward": timestep.reward,
-                "done": timestep.done,
-            }
+        _process_transition = OwnPolicy._process_transition
 
     for nstep in (1, 3):
         assert plain(collected(True, Own, nstep)) == plain(collected(True, nstep=nstep))

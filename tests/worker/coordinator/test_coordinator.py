@@ -1,18 +1,24 @@
 """A coordinator among workers of this process: runs as a whole, their ends, and what goes wrong in them."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.coordinator import TaskState, failure_text
+from ding.worker.coordinator.run_monitor import RunMonitor
+from ding.worker.coordinator.scheduler import TaskScheduler
 from ding.worker.transport.stores import FolderSampleStore
 from ding.worker.transport.transport import TaskFailed
 from tests.worker.coordinator.fakes import (
+    LOGGER,
     PATIENCE_S,
     AutoLearner,
+    ScriptedCommander,
     batched_collector,
     collected,
     collector_task,
@@ -106,6 +112,7 @@ def test_samples_too_old_are_not_given_to_the_learner(make, workers):
     assert [batch[0]["staleness"] for batch in learner.batches[:4]] == [0, 1, 2, 0]
 
 
+@pytest.mark.differs("holds up all tasks behind one that begins slowly or cannot begin", "lets other tasks begin")
 def test_collectors_wait_for_their_buffer_and_evaluations_do_not(make, workers):
     learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
     coordinator = make([learner], [collector])
@@ -136,6 +143,15 @@ def test_a_worker_that_comes_free_gets_the_next_task_at_once(make, workers):
         collector.expect("collector_data_task")
         collector.reply(collected([], [info(True)]))
         collector.expect("collector_close_task")
+
+
+def test_a_commander_that_goes_by_the_clock_is_asked_again(make, workers, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", 0.01)
+    learner, answers = workers(AutoLearner(iterations=1)), iter([None, None, learner_task("l")])
+    coordinator = make([learner])
+    coordinator._commander.get_learner_task = lambda: next(answers, None)
+    coordinator.start()
+    learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
 
 
 def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
@@ -407,3 +423,42 @@ def test_the_default_config():
 def test_the_config_is_checked(cfg):
     with pytest.raises(ConfigError, match=next(iter(cfg))):
         Coordinator(local_cfg([], [], **cfg))
+
+
+# Tasks find their way to workers as soon as they can begin, and none waits behind another.
+
+
+NEVER = {"learner": 1e9, "collector": 1e9}
+
+
+# What becomes of one task. No worker takes it: the last free one was lost.
+
+
+@pytest.fixture
+def alone():
+    """A scheduler with a commander, buffers and a run, but without workers."""
+    workers = SimpleNamespace(free_count={"learner": 1, "collector": 2}.get)
+    comm = SimpleNamespace(
+        workers=workers, send_learner_task=lambda task: False, send_collector_task=lambda task: False
+    )
+    buffers, side = BufferSet("exp", None, LOGGER), SimpleNamespace(error=lambda text: None)
+    commander, run = ScriptedCommander({}), RunMonitor()
+    scheduler = TaskScheduler(commander, buffers, run, comm, side, NEVER)
+    yield SimpleNamespace(scheduler=scheduler, commander=commander, buffers=buffers.buffers, run=run)
+    buffers.close()
+
+
+def test_a_learner_task_that_never_began_leaves_no_buffer_and_is_not_kept(alone):
+    alone.commander.learner_tasks.append(learner_task("l", replay_buffer_size=4))
+    task = alone.scheduler.next_task("learner")
+    assert alone.scheduler.begin_task("learner", task) is False
+    assert list(alone.buffers) == ["buffer"] and alone.scheduler.learner_tasks == {"l": task}
+    alone.scheduler.drop_task("learner", task)
+    alone.commander.expect("notify_fail_learner_task", "l")
+    assert (alone.buffers, alone.scheduler.learner_tasks) == ({}, {}) and not alone.run.is_over
+
+
+def test_a_training_that_no_learner_goes_on_with_ends_the_run(alone):
+    alone.scheduler.drop_task("learner", {**learner_task("l"), "resume": True})
+    assert isinstance(alone.run.failure, TimeoutError)
+    assert str(alone.run.failure) == "no learner was free in time to resume the task l"

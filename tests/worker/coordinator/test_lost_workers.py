@@ -270,11 +270,19 @@ def keep():
         assert keeper.lost("collector", "c", WorkerLost("gone")) is False
 
 
-def test_a_worker_that_will_not_be_back_is_given_up_at_once(keep):
-    joiner, error = Joiner(at=2, error=WorkerGone("there is none")), WorkerLost("gone")
-    assert keep(joiner, PATIENCE_S).lost("collector", "c", error) is True
+@pytest.mark.parametrize(
+    ("attempt", "error", "timeout_s"),
+    [
+        (2, WorkerGone("it will not be back"), PATIENCE_S),
+        (10**9, WorkerLost("not yet"), 0.01),
+        (2, ValueError("it is back, and has no resources"), PATIENCE_S),
+    ],
+)
+def test_a_worker_is_given_up_when_it_will_not_be_back_or_not_in_time_or_fails(keep, attempt, error, timeout_s):
+    joiner, loss = Joiner(attempt, error), WorkerLost("gone")
+    assert keep(joiner, timeout_s).lost("collector", "c", loss) is True
     assert joiner.has_given_up.wait(PATIENCE_S)
-    assert joiner.given_up == [("collector", "c", error)]
+    assert joiner.given_up == [("collector", "c", error if isinstance(error, ValueError) else loss)]
 
 
 def test_a_lost_worker_is_tried_until_it_is_back(keep):
@@ -283,21 +291,6 @@ def test_a_lost_worker_is_tried_until_it_is_back(keep):
     assert keeper.lost("collector", "c", WorkerLost("gone")) is True
     assert joiner.has_joined.wait(PATIENCE_S)
     assert (joiner.attempts, joiner.given_up) == ([("collector", "c", True)] * 3, [])
-
-
-def test_a_worker_that_does_not_come_back_in_time_is_given_up(keep):
-    joiner, error = Joiner(at=10**9), WorkerLost("gone")
-    assert keep(joiner, 0.01).lost("collector", "c", error) is True
-    assert joiner.has_given_up.wait(PATIENCE_S)
-    assert joiner.given_up == [("collector", "c", error)]
-
-
-def test_a_worker_that_is_back_and_fails_is_given_up_with_that_error(keep):
-    failure = ValueError("no resources")
-    joiner = Joiner(at=2, error=failure)
-    keep(joiner, PATIENCE_S).lost("collector", "c", WorkerLost("gone"))
-    assert joiner.has_given_up.wait(PATIENCE_S)
-    assert joiner.given_up == [("collector", "c", failure)]
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -378,7 +371,7 @@ def train(monkeypatch):
     "seed", [0, pytest.param(100, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("token", ["", "s3cret"], ids=["without token", "with token"])
-def test_a_bad_network_changes_neither_counts_nor_the_end(seed, token, train, monkeypatch):
-    monkeypatch.setenv("DING_TOKEN", token)
+def test_a_bad_network_changes_neither_counts_nor_the_end(seed, token, train, set_env):
+    set_env(DING_TOKEN=token)
     faults = train(seed)
     assert all(faults[fault] > 0 for fault in FAULTS)

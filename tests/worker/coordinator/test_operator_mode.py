@@ -17,15 +17,9 @@ from tests.worker.coordinator.fakes import (
     learner_task,
     local_cfg,
 )
-from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator
+from tests.worker.coordinator.operators import PATIENCE_S
+from tests.worker.coordinator.operators import operator as operator
 from tests.worker.coordinator.test_comm_coordinator import Side
-
-
-@pytest.fixture
-def operator():
-    operator = FakeOperator()
-    yield operator
-    operator.close()
 
 
 def section(operator, **changes):

@@ -11,14 +11,8 @@ import requests
 from ding.worker.coordinator import operator_server
 from ding.worker.coordinator.operator_server import OperatorServer, OperatorSync, make_operator_server
 from ding.worker.transport.transport import WorkerLost
-from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator, envelope
-
-
-@pytest.fixture
-def operator():
-    operator = FakeOperator()
-    yield operator
-    operator.close()
+from tests.worker.coordinator.operators import PATIENCE_S, envelope
+from tests.worker.coordinator.operators import operator as operator
 
 
 @pytest.fixture

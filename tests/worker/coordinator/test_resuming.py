@@ -219,20 +219,6 @@ def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, c
 # When there is a state, and when not.
 
 
-def test_a_run_that_is_closed_before_its_end_can_go_on(make, workers, chunks):
-    learner, collector = workers(IdleLearner()), workers(batched_collector())
-    first = make([learner], [collector])
-    start(first, [learner_task("l")], [collector_task("c")])
-    until_asked(collector)
-    push(chunks, collector, "env_c_0", 2)
-    collector.reply(collected())
-    first.close()
-    assert chunks.names() == {"env_c_0"} and first._replay_buffer == {}
-    second = make()
-    second.start()
-    assert content(second) == [("env_c_0", 0), ("env_c_0", 1)]
-
-
 def test_a_run_that_has_ended_well_leaves_no_state_and_no_chunks(make, killed, chunks):
     second = make()
     second.start()
@@ -241,16 +227,19 @@ def test_a_run_that_has_ended_well_leaves_no_state_and_no_chunks(make, killed, c
     assert StateFolder(PATH).read() is None and chunks.names() == set()
 
 
-def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, workers, chunks):
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_is_closed_before_its_end_or_has_failed_can_go_on(make, workers, chunks, fails):
     learner, collector = workers(IdleLearner()), workers(batched_collector())
     first = make([learner], [collector])
     start(first, [learner_task("l")], [collector_task("c")])
     until_asked(collector)
     push(chunks, collector, "env_c_0", 2)
-    save(first)
-    collector.reply(TaskFail(result={"message": "it broke"}))
-    assert first.wait(PATIENCE_S)
+    if fails:
+        save(first)
+    collector.reply(TaskFail(result={"message": "it broke"}) if fails else collected())
+    assert not fails or first.wait(PATIENCE_S)
     first.close()
+    assert chunks.names() == {"env_c_0"} and first._replay_buffer == {}
     assert read_state()["learner_tasks"][0]["task_id"] == "l"
     second = make()
     second.start()

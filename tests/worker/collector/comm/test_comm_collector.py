@@ -11,7 +11,6 @@ from ding.utils.data.plain_columns import from_plain
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector import BaseCommCollector, NaiveCollector, create_comm_collector
 from ding.worker.learner.comm.chunk_source import ChunkReader
-from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.stores import FolderSampleStore
 from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.comm.workers import Driver
@@ -26,7 +25,7 @@ from tests.worker.collector.parallel_fakes import (
     join_threads,
     weights,
 )
-from tests.worker.transport.sites import read_sample
+from tests.worker.transport.sites import messages_to, read_sample
 
 
 def threads(*names):
@@ -340,13 +339,12 @@ def test_the_seed_of_the_worker_replaces_that_of_the_task_and_without_one_the_ta
     assert 5 not in seeds and seeds[0] != seeds[1] and max(seeds) < 2**31
 
 
-def test_the_tasks_of_a_worker_share_a_log(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_tasks_of_a_worker_share_a_log(own_folder):
     comm = Own(EasyDict())
     for _ in range(2):
         comm._create_collector({"collector_id": "collector3", "collector_cfg": collector_cfg()}).close()
     comm._create_collector({"collector_cfg": collector_cfg()}).close()  # a coordinator that names no worker
-    [folder] = {path.parent for path in tmp_path.rglob("*_logger.txt")}
+    [folder] = {path.parent for path in own_folder.rglob("*_logger.txt")}
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         ["collector3_logger.txt", f"{comm.collector_uid}_logger.txt"]
     )
@@ -367,13 +365,8 @@ INFO = {"task_id": "t", "buffer_id": "b"}
 
 @pytest.fixture
 def run():
-    with NaiveCollector("127.0.0.1", 0, prefix="PRE") as slave:
-        connector = HttpConnector("127.0.0.1", 0)
-        connector.start()
-        client = connector.client("naive", "127.0.0.1", slave.port)
-        client.connect(DEADLINE_S)
-        yield lambda name, **content: client.run({"name": name, **content}, DEADLINE_S)
-        connector.close()
+    with messages_to(NaiveCollector("127.0.0.1", 0, prefix="PRE")) as run:
+        yield run
 
 
 def test_it_has_resources(run):

@@ -14,11 +14,10 @@ from ding.worker.learner import BaseCommLearner
 from ding.worker.learner.comm import NaiveLearner, base_comm_learner, create_comm_learner
 from ding.worker.learner.comm.learner_task import SendLearnInfoHook, SendPolicyHook
 from ding.worker.transport.chunk import pack_batches
-from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.parallel_fakes import Gate
 from tests.worker.learner.comm.workers import GATES, POLICIES, entry, task_info
-from tests.worker.transport.sites import DEADLINE_S
+from tests.worker.transport.sites import DEADLINE_S, messages_to
 
 
 def threads(*names):
@@ -454,13 +453,8 @@ IDS = {"task_id": "t", "buffer_id": "b"}
 
 @pytest.fixture
 def run():
-    with NaiveLearner("127.0.0.1", 0, prefix="PRE") as slave:
-        connector = HttpConnector("127.0.0.1", 0)
-        connector.start()
-        client = connector.client("naive", "127.0.0.1", slave.port)
-        client.connect(DEADLINE_S)
-        yield lambda name, **content: client.run({"name": name, **content}, DEADLINE_S)
-        connector.close()
+    with messages_to(NaiveLearner("127.0.0.1", 0, prefix="PRE")) as run:
+        yield run
 
 
 def test_it_has_resources(run):

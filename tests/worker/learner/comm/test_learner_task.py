@@ -1,8 +1,5 @@
 """What passes between the thread that serves a coordinator and those that load and train."""
 
-import contextlib
-import threading
-
 import pytest
 import torch
 
@@ -13,121 +10,53 @@ from ding.worker.learner.comm.flask_fs_learner import SendLearnInfoHook, SendPol
 from ding.worker.learner.comm.learner_task import LearnerQueue
 from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 from tests.worker.learner.fakes import FakePolicy, make_learner
-from tests.worker.transport.sites import DEADLINE_S
-
-A, B, C = [{"data_id": "a"}], [{"data_id": "b"}], [{"data_id": "c"}]
 
 
-def waiting(queue):
-    """Wait until somebody waits at the queue."""
-    done = threading.Event()
-    while not queue._changed._waiters:
-        done.wait(0.001)
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that learners and hooks see, in seconds; a list of one."""
+    now = [0.0]
+    monkeypatch.setattr(learner_task, "monotonic", lambda: now[0])
+    return now
 
 
-@contextlib.contextmanager
-def failed_with(exception):
-    with pytest.raises(TaskFail) as failed:
-        yield
-    assert failed.value.result["exception"] == exception
-
-
-def test_room_is_waited_for_until_half_of_it_is_free():
-    queue = LearnerQueue(2)
-    queue.put([A, B])
-    room = in_thread(queue.wait_for_capacity, UNTIL_NOTIFIED_S)
-    waiting(queue)
-    queue.get()
-    assert room() == 1
-
-
-class Clock:
-    """Stands in for `monotonic`; the test moves it."""
-
-    def __init__(self, monkeypatch):
-        self.now_s = 100.0
-        monkeypatch.setattr("ding.worker.learner.comm.learner_task.monotonic", lambda: self.now_s)
-
-    def train(self, queue, count, batch_s):
-        """The learner takes `count` batches, and so long for each."""
-        for _ in range(count):
-            queue.put([A])
-            queue.get()
-            self.now_s += batch_s
-
-
-def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(monkeypatch):
-    clock, queue = Clock(monkeypatch), LearnerQueue(64, ahead_s=0.1)
+def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(clock):
+    queue = LearnerQueue(64, ahead_s=0.1)
     assert queue.wait_for_capacity(0) == 8  # nothing is known of it
-    clock.train(queue, 200, batch_s=0.002)
-    assert 49 <= queue.wait_for_capacity(0) <= 51
-    clock.train(queue, 200, batch_s=0.5)
-    assert queue.wait_for_capacity(0) == 2
-    clock.train(queue, 200, batch_s=0.0001)
-    assert queue.wait_for_capacity(0) == 64
-
-
-def test_more_batches_than_there_is_room_for_are_refused():
-    queue = LearnerQueue(2)
-    queue.put([A])
-    with failed_with("ValueError"):
-        queue.put([B, C])
+    for batch_s, wanted in ((0.002, (49, 50, 51)), (0.5, (2,)), (0.0001, (64,))):
+        for _ in range(200):
+            queue.put([[{"data_id": "a"}]])
+            queue.get()
+            clock[0] += batch_s
+        assert queue.wait_for_capacity(0) in wanted
 
 
 def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
     queue = LearnerQueue(2)
-    answer = in_thread(queue.learn, A, UNTIL_NOTIFIED_S)
-    assert queue.get() == A
-    queue.report({"n": 1})
-    assert answer() == {"n": 1}
-    queue.report({"n": 2})
-    answer = in_thread(queue.learn, B, UNTIL_NOTIFIED_S)
-    assert queue.get() == B
-    queue.report({"n": 3})
-    assert answer() == {"n": 3}
-
-
-def test_the_wait_for_the_info_of_one_batch_has_a_deadline():
-    with failed_with("TimeoutError"):
-        LearnerQueue(2).learn(B, 0)
-
-
-WAITS = {
-    "room": lambda queue: queue.wait_for_capacity(DEADLINE_S),
-    "learn": lambda queue: queue.learn(B, DEADLINE_S),
-}
-
-
-@pytest.mark.parametrize("wait", WAITS)
-@pytest.mark.parametrize(
-    ("end", "exception"),
-    [
-        (lambda queue: queue.close(), "LearnerClosed"),
-        (lambda queue: queue.finish(), "LearnerClosed"),
-        (lambda queue: queue.fail(KeyError("lost")), "KeyError"),
-    ],
-)
-def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
-    queue = LearnerQueue(2)
-    queue.put([A] if wait == "learn" else [A, A])
-    outcome = in_thread(WAITS[wait], queue)
-    waiting(queue)
-    end(queue)
-    assert outcome().result["exception"] == exception
+    for number in (1, 3):
+        answer = in_thread(queue.learn, [{"data_id": "a"}], UNTIL_NOTIFIED_S)
+        queue.get()
+        queue.report({"n": number})
+        assert answer() == {"n": number}
+        queue.report({"n": number + 1})
 
 
 def test_work_is_a_batch_that_the_learner_has_not_begun():
     queue = LearnerQueue(2)
     assert not queue.wait_for_work(0)
-    queue.put([A])
+    queue.put([[{"data_id": "a"}]])
     queue.get()
     assert queue.wait_for_work(0)
     queue.begin()
     assert not queue.wait_for_work(0)
-    work = in_thread(queue.wait_for_work, UNTIL_NOTIFIED_S)
-    waiting(queue)
     queue.close()
-    assert work() is True and queue.wait_closed(0)
+    assert queue.wait_for_work(0)
+
+
+def test_more_batches_than_there_is_room_for_are_refused():
+    queue = LearnerQueue(2)
+    with pytest.raises(TaskFail):
+        queue.put([[{"data_id": "a"}]] * 3)
 
 
 def test_a_queue_needs_room():
@@ -136,49 +65,7 @@ def test_a_queue_needs_room():
         LearnerQueue(0)
 
 
-# Whether all is trained.
-
-
-def trained(queue, timeout_s=0.0):
-    return queue.wait_trained(timeout_s)
-
-
-def test_all_is_trained_when_the_learner_wants_more_than_it_was_given():
-    queue = LearnerQueue(2)
-    assert not trained(queue)  # it has not come to its first batch
-    queue.rest_until_next()
-    assert trained(queue)
-    queue.put([A, B])
-    assert not trained(queue)
-    for is_last in (False, True):
-        queue.begin()
-        assert not trained(queue)
-        queue.rest_until_next()
-        assert trained(queue) is is_last
-
-
-@pytest.mark.parametrize(
-    "end", [LearnerQueue.rest_until_next, LearnerQueue.close, LearnerQueue.finish, lambda e: e.fail(ValueError("no"))]
-)
-def test_waiting_for_the_training_ends_when_it_is_through_and_with_the_learner(end):
-    queue = LearnerQueue(2)
-    queue.put([A])
-    queue.begin()
-    join = in_thread(trained, queue, UNTIL_NOTIFIED_S)
-    waiting(queue)
-    end(queue)
-    assert join() is True
-
-
 # When weights and infos are sent.
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """The time that hooks see, in seconds; a list of one."""
-    now = [0.0]
-    monkeypatch.setattr(learner_task, "monotonic", lambda: now[0])
-    return now
 
 
 @pytest.fixture
