@@ -9,9 +9,9 @@ from tensorboardX import SummaryWriter
 from torch import nn
 
 from ding.config import compile_config
-from ding.entry import serial_pipeline
+from ding.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding.envs import BaseEnvManager, SyncSubprocessEnvManager
-from ding.model import DQN
+from ding.model import DQN, MAVAC
 from ding.policy import DQNPolicy
 from ding.rl_utils import get_epsilon_greedy_fn
 from ding.torch_utils import Flatten
@@ -19,6 +19,7 @@ from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, set_pkg_seed
 from ding.worker import AdvancedReplayBuffer, BaseLearner, InteractionSerialEvaluator, SampleSerialCollector
 from ding.worker.learner import LearnerHook
 from tests.compat.search_library import train_search
+from tests.compat.team_envs import TeamEnv
 from tests.compat.test_search_library import config_pair as search_pair
 from tests.entry.fakes import TinyEnv, pair
 
@@ -222,3 +223,63 @@ def test_the_entry_of_a_library_reads_keys_of_its_own(tmp_path):
     saved = sorted(path.name for path in (tmp_path / "search_seed0" / "ckpt").glob("iteration*"))
     assert learner.train_iter == 3 and saved == [f"iteration_{i}.pth.tar" for i in (0, 2, 3)]
     collector.close()
+
+
+# Envs with several agents, whose observations are dicts, train with one policy for all agents.
+
+
+AGENTS = 3
+
+
+def team_configs(policy_type, model, manager="base", **policy):
+    main = EasyDict(
+        exp_name="team",
+        env=dict(
+            env_family="lights", n_agent=AGENTS, max_cycles=4, agent_specific_global_state=True,
+            collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=100,
+        ),
+        policy=dict(cuda=False, model=model, **policy),
+    )  # fmt: skip
+    create = EasyDict(
+        env=dict(type="compat_team", import_names=["tests.compat.team_envs"]),
+        env_manager=dict(type=manager),
+        policy=dict(type=policy_type),
+    )
+    return main, create
+
+
+@pytest.fixture
+def results(monkeypatch):
+    """What the learner of a run in a folder of its own returned."""
+    seen, train = [], BaseLearner.train
+
+    def noting(self, *args, **kwargs):
+        results = train(self, *args, **kwargs)
+        seen.extend(results)
+        return results
+
+    monkeypatch.setattr(BaseLearner, "train", noting)
+    return seen
+
+
+@pytest.mark.parametrize("manager", ["base", "subprocess"])
+def test_ppo_trains_a_team_with_a_mask_of_legal_actions(manager, results):
+    config = team_configs(
+        "ppo",
+        dict(
+            agent_num=AGENTS, agent_obs_shape=2, global_obs_shape=2 * AGENTS + 1, action_shape=2,
+            action_space="discrete", actor_head_hidden_size=8, critic_head_hidden_size=8,
+        ),
+        manager,
+        multi_agent=True,
+        action_space="discrete",
+        learn=dict(epoch_per_collect=1, batch_size=4, value_norm=True, adv_norm=False),
+        collect=dict(n_sample=8, unroll_len=1, env_num=2),
+    )  # fmt: skip
+    policy = serial_pipeline_onpolicy(config, seed=0, max_train_iter=4)
+    assert isinstance(policy._model, MAVAC) and len(results) >= 4
+    assert all(abs(result["total_loss"]) < 100 for result in results)
+    obs = {env_id: TeamEnv(EasyDict(n_agent=AGENTS, max_cycles=4)).reset() for env_id in range(2)}
+    output = policy.eval_mode.forward(obs)
+    assert all(output[i]["action"].shape == (AGENTS,) for i in obs)
+    assert all((output[i]["action"] <= torch.as_tensor(obs[i]["action_mask"][:, 1])).all() for i in obs)

@@ -1,7 +1,5 @@
 """The env interface and the functions that read env configs."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from functools import partial

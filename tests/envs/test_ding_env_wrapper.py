@@ -1,7 +1,5 @@
 """DingEnvWrapper: any env and a list of wrappers as one `BaseEnv`."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 

@@ -1,7 +1,5 @@
 """Parallel environments of PettingZoo as envs of several players, in the collectors and the evaluator of battles."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import ModuleType
 

@@ -7,7 +7,7 @@ import pytest
 from ding.interaction.base import Page
 from ding.interaction.master.task import Task, TaskResultType, TaskStatus
 from ding.utils.msgpack_helper import pack
-from tests.interaction.fakes import DEADLINE_S, Gated, Watcher, current_of, outcome, pair, raw, task_id
+from tests.interaction.fakes import DEADLINE_S, Gated, Watcher, current_of, outcome, pair, raw, self_token_of, task_id
 
 ROUTES = {
     "slave": [("POST", "/connect"), ("DELETE", "/disconnect"), ("PUT", f"/tasks/{task_id()}"), ("GET", "/heartbeat")],
@@ -29,12 +29,12 @@ def server(role):
 
 
 def test_replies_on_success_are_as_documented(server):
-    status, reply = raw(server.port, "GET", "/ping", headers={"Token": server._Role__self_token})
+    status, reply = raw(server.port, "GET", "/ping", headers={"Token": self_token_of(server)})
     assert (status, reply) == (200, {"success": True, "code": 0, "message": "Success.", "data": None})
 
 
 def test_ping_and_shutdown_need_the_self_token_and_no_channel(server):
-    own = {"Token": server._Role__self_token}
+    own = {"Token": self_token_of(server)}
     for route in (("GET", "/ping"), ("DELETE", "/shutdown")):
         assert outcome(raw(server.port, *route)) == (400, 401)
         assert outcome(raw(server.port, *route, headers={"Token": "other"})) == (403, 402)

@@ -1,7 +1,5 @@
 """Helpers for values, dicts, classes and seeds, and the scheduler."""
 
-from __future__ import annotations
-
 import random
 from typing import NamedTuple
 

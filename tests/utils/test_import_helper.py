@@ -1,7 +1,5 @@
 """import_module: imports that a config asks for, and what it says about those that fail."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pickle

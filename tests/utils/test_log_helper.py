@@ -1,7 +1,5 @@
 """Text logs and TensorBoard files: their lines and entries, their ends, and disks that are full."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

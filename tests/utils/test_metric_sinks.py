@@ -1,7 +1,5 @@
 """Sinks of metrics: the exact contents of the files, what trackers get, resuming, and writes that fail."""
 
-from __future__ import annotations
-
 import errno
 import math
 from collections.abc import Callable, Mapping, Sequence

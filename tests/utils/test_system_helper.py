@@ -1,7 +1,5 @@
 """Addresses and ports, threads that tell their errors, and the address of an operator."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

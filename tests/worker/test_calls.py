@@ -1,7 +1,5 @@
 """How many Python calls into the package a round of training makes: a measure of its overhead that is free of noise."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

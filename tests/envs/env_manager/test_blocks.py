@@ -1,7 +1,5 @@
 """`act` and `ready_block` of each manager say what its documented `step` and `ready_obs` say."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

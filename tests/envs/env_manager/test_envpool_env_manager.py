@@ -1,7 +1,5 @@
 """Envs of EnvPool: exact contents with a fake of its module, and training with EnvPool itself where it is installed."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Wrappers that repeat or translate actions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gymnasium import spaces

@@ -1,7 +1,5 @@
 """Wrappers for images."""
 
-from __future__ import annotations
-
 import types
 
 import numpy as np

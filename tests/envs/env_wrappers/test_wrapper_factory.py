@@ -1,7 +1,5 @@
 """Wrappers by name, class or function, in the interface that each expects."""
 
-from __future__ import annotations
-
 import functools
 
 import gymnasium

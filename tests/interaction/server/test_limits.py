@@ -11,16 +11,16 @@ import psutil
 import pytest
 
 from ding.interaction import server as server_module
-from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, raw
+from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, raw, self_token_of
 
 SECRET = "s3cret-" + "x" * 40
 MEGABYTE = 2**20
 SERVE = """
 import sys
-from tests.interaction.fakes import Adder
+from tests.interaction.fakes import Adder, self_token_of
 with Adder() as slave:
     assert slave.ping()
-    print(slave.port, slave._Role__self_token, flush=True)
+    print(slave.port, self_token_of(slave), flush=True)
     sys.stdin.read()
 """
 
@@ -94,7 +94,7 @@ def read_all(client):
 
 
 def own_ping(server, *headers):
-    lines = ["GET /ping HTTP/1.1", f"Host: 127.0.0.1:{server.port}", f"Token: {server._Role__self_token}", *headers]
+    lines = ["GET /ping HTTP/1.1", f"Host: 127.0.0.1:{server.port}", f"Token: {self_token_of(server)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 
 

@@ -1,7 +1,5 @@
 """What each registered network promises; its own test file has what it computes and how it is built."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

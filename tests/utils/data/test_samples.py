@@ -1,7 +1,5 @@
 """Tables are columns; samples are a list of dicts to every reader, made of a table when somebody reads."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """What holds for every serial collector, and for every evaluator that lets policies play."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from typing import Any, NamedTuple

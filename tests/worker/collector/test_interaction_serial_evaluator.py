@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.players import BattleInteractionSerialEvaluator
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.worker.collector.battles import BattleManager, Player
 
 
 def build(lengths=(2, 4), policy=None, cfg=(), tb=None, **env_kwargs):
@@ -241,3 +243,48 @@ def test_clips_are_padded_with_their_last_frame_and_channels_come_first():
 def test_the_video_shows_the_worst_the_middle_and_the_best(returns, expected):
     video = film([(2, r) for r in returns])
     assert [int(clip[0, 0, 0, 0]) // 10 for clip in video] == expected
+
+
+# BattleInteractionSerialEvaluator: which episodes count, and what is told, saved and logged.
+
+
+def build_battle(lengths=(2, 4), policies=None, cfg=(), tb=None, env=None, players=2, **env_kwargs):
+    config = BattleInteractionSerialEvaluator.default_config()
+    config.update(EasyDict(n_episode=4, stop_value=100.0))
+    config.update(cfg)
+    env = BattleManager(list(lengths), players=players, **env_kwargs) if env is None else env
+    policies = [Player() for _ in range(players)] if policies is None else policies
+    return BattleInteractionSerialEvaluator(config, env, policies, tb or FakeWriter(), "exp"), env, policies
+
+
+@pytest.mark.differs(
+    "returns infos of surplus episodes from a battle evaluation",
+    "returns those of the counted episodes",
+)
+def test_only_counted_episodes_are_told_in_the_order_of_their_ends():
+    evaluator, env, _ = build_battle(lengths=(1, 9), players=3)
+    stop, infos = evaluator.eval(train_iter=1, envstep=10)
+    assert stop is False
+    assert [[info["eval_episode_return"] for info in of_player] for of_player in infos] == [
+        [1.0, 1.0, 9.0, 9.0],
+        [11.0, 11.0, 19.0, 19.0],
+        [21.0, 21.0, 29.0, 29.0],
+    ]
+    assert infos[0][0]["result"] == "wins" and infos[1][0]["result"] == "losses"
+    assert [len(one.actions) for one in env.envs] == [2, 18]
+
+
+@pytest.mark.parametrize("form", ["array", "list", "dicts", "keyed"])
+def test_each_policy_sees_its_side_as_float32_tensors(form):
+    class Typed(Player):
+        def __init__(self, player):
+            super().__init__()
+            self.player = player
+
+        def act(self, obs, env_ids):
+            tensors = list(obs.values()) if isinstance(obs, dict) else [obs]
+            assert all(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tensors)
+            assert tensors[0][:, 1].tolist() == [self.player] * len(env_ids)
+            return super().act(obs, env_ids)
+
+    build_battle(policies=[Typed(0), Typed(1)], form=form)[0].eval()

@@ -37,6 +37,13 @@ def test_steps_of_a_task_that_was_broken_off_stay():
     assert state.progress().env_steps == 11
 
 
+def test_old_news_takes_no_steps_away():
+    state = RunMonitor()
+    state.take_samples("a", 1, {"cur_step": 10})
+    state.take_collector_info("a", {"cur_step": 7})
+    assert state.progress().env_steps == 10
+
+
 def test_the_first_end_counts():
     state = RunMonitor()
     assert state.end() is True

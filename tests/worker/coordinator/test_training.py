@@ -13,7 +13,7 @@ from ding.worker.coordinator.base_parallel_commander import NaiveCommander
 from ding.worker.coordinator.coordinator import failure_text
 from ding.worker.learner.comm import NaiveLearner
 from tests.worker.collector import parallel_fakes
-from tests.worker.coordinator.fakes import PATIENCE_S, main_cfg
+from tests.worker.coordinator.fakes import PATIENCE_S, commander_of, main_cfg
 
 MAIN = {
     "exp_name": "exp",
@@ -55,8 +55,8 @@ def test_a_training_ends_when_its_learner_is_through_with_an_evaluation_of_its_l
     assert coordinator.failure is None
     progress = coordinator.progress()
     assert progress.train_iter == 30 and progress.samples >= 4 and progress.last_return == 7.5
-    assert progress.env_steps == coordinator._commander.envstep >= progress.samples
-    evaluations = coordinator._commander.evaluations
+    assert progress.env_steps == commander_of(coordinator).envstep >= progress.samples
+    evaluations = commander_of(coordinator).evaluations
     assert evaluations[-1]["train_iter"] == 30 and evaluations[-1]["reward_raw"] == [6.0, 9.0]
     assert len(coordinator._replay_buffer) == 0
 
@@ -64,7 +64,7 @@ def test_a_training_ends_when_its_learner_is_through_with_an_evaluation_of_its_l
 def test_a_training_ends_at_its_stop_value(train):
     coordinator = train(env__stop_value=7.5, policy__learn__learner__train_iterations=10**9)
     assert coordinator.failure is None
-    assert [result["reward_mean"] for result in coordinator._commander.evaluations] == [7.5]
+    assert [result["reward_mean"] for result in commander_of(coordinator).evaluations] == [7.5]
 
 
 def test_an_env_that_fails_ends_the_training_with_its_traceback(train):
@@ -140,7 +140,7 @@ def test_stand_ins_run_their_tasks_to_the_end(doubles, monkeypatch):
         assert coordinator.failure is None
     finally:
         coordinator.close()
-    commander = coordinator._commander
+    commander = commander_of(coordinator)
     assert len(coordinator._replay_buffer) == 0
     assert pathlib.Path("learner_final_model.pth").exists()
     finished = coordinator._historical_task

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from ding.worker.coordinator.worker_table import NaiveResourceManager
+from ding.worker.coordinator.worker_table import NaiveResourceManager, Worker, WorkerTable
 
 KINDS = ("collector", "learner")
 
@@ -76,3 +76,18 @@ def test_assigning_leaves_the_random_state_of_the_experiment_alone():
     before = random.getstate()
     assign(manager, "collector")
     assert random.getstate() == before
+
+
+def test_a_lost_worker_is_neither_found_nor_free_again_and_its_old_connection_says_nothing_about_the_new_one():
+    table = WorkerTable()
+    old, new = (Worker("collector", "c", client, {}) for client in (None, None))
+    table.join(old)
+    assert table.take("collector", {"task_id": "t"}) is old
+    assert table.leave(old) is True and table.find("c") is None
+    assert table.set_free(old) is False and table.take("collector", {"task_id": "u"}) is None
+    assert table.count("collector") == table.free_count("collector") == 0
+    table.join(new)
+    assert table.leave(old) is False and table.set_free(old) is False
+    assert table.take("collector", {"task_id": "u"}) is new and new.task_id == "u"
+    table.join(Worker("collector", "c", None, {}))
+    assert table.find("c").restarts == 2

@@ -1,7 +1,5 @@
 """What holds for every buffer of single items: any series of calls, against a plain list."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
