@@ -30,27 +30,14 @@ def test_the_kinds_are_kept_apart():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_that_was_updated_may_be_assigned_again(kind):
-    manager = NaiveResourceManager()
-    manager.update(kind, "w", {"gpu": 1})
-    assign(manager, kind)
-    manager.update(kind, "w", {"gpu": 2})
-    assert assign(manager, kind)["resource_info"] == {"gpu": 2}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_have_assigned_tells_whether_a_worker_is_free(kind):
+def test_a_worker_is_free_from_its_update_until_it_is_assigned_or_deleted(kind):
     manager = NaiveResourceManager()
     assert manager.have_assigned(kind, "w") is False
-    manager.update(kind, "w", {})
-    assert manager.have_assigned(kind, "w") is True
-    assign(manager, kind)
-    assert manager.have_assigned(kind, "w") is False
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_deleting_a_free_worker_takes_it_out(kind):
-    manager = NaiveResourceManager()
+    for gpus in (1, 2):
+        manager.update(kind, "w", {"gpu": gpus})
+        assert manager.have_assigned(kind, "w") is True
+        assert assign(manager, kind)["resource_info"] == {"gpu": gpus}
+        assert manager.have_assigned(kind, "w") is False
     manager.update(kind, "w", {})
     assert manager.delete(kind, "w") is True
     assert manager.delete(kind, "w") is False

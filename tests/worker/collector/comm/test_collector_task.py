@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding.interaction import TaskFail
 from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.stores import (
@@ -92,6 +93,15 @@ def row(number):
 
 def info(is_done=False):
     return {"collector_done": is_done}
+
+
+def test_one_by_one_samples_come_before_infos():
+    queue = CollectorQueue(10)
+    queue.put([row(1), row(2)], 0)
+    queue.put(info(), 0)
+    assert [queue.take_one(0) for _ in range(3)] == [row(1), row(2), info()]
+    with pytest.raises(TaskFail):  # there is none in time
+        queue.take_one(0)
 
 
 def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):

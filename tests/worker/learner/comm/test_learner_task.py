@@ -53,10 +53,12 @@ def test_work_is_a_batch_that_the_learner_has_not_begun():
     assert queue.wait_for_work(0)
 
 
-def test_more_batches_than_there_is_room_for_are_refused():
+def test_more_batches_than_there_is_room_for_and_an_info_that_does_not_come_in_time_are_errors():
     queue = LearnerQueue(2)
     with pytest.raises(TaskFail):
         queue.put([[{"data_id": "a"}]] * 3)
+    with pytest.raises(TaskFail):
+        queue.learn([{"data_id": "a"}], 0)
 
 
 def test_a_queue_needs_room():
