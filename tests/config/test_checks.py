@@ -297,9 +297,6 @@ def test_a_key_that_may_be_the_users_own_warns_once(caplog):
     assert [message.partition("config key ")[2].partition(";")[0] for message in caplog.messages] == keys
 
 
-# What is right, or may be.
-
-
 # Classes from outside.
 
 

@@ -186,9 +186,6 @@ def test_whether_and_why_a_run_is_over(run, end, is_over, is_failed, reason):
     assert run.json(is_closed=True)["reason"] == (reason or "it was closed")
 
 
-# Coordinators.
-
-
 # Over HTTP.
 
 

@@ -120,6 +120,13 @@ def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monke
     assert queue.take(0) == ([row(4)], [])
 
 
+def test_a_wait_ends_with_the_collector():
+    queue = CollectorQueue(1)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
+    queue.finish()
+    assert isinstance(taking(), TaskFail)
+
+
 def test_a_queue_has_room_for_something():
     with pytest.raises(ValueError, match="queue_size = 0 is not allowed"):
         CollectorQueue(0)

@@ -261,9 +261,6 @@ def test_a_task_cannot_have_a_worker_trust_a_pickle(site):
     assert driver.start(learner={"hook": {}, "trust_pickle": True})["message"] == "learner task has started"
 
 
-# The end.
-
-
 # Called directly.
 
 
