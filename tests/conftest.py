@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import functools
 import gc
 import itertools
 import os
@@ -7,7 +8,7 @@ import pathlib
 import re
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import hypothesis
 import numpy as np
@@ -85,6 +86,30 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.getbasetemp() / f"{name}{next(_folders)}"
     folder.mkdir(mode=0o700)
     return folder
+
+
+@pytest.fixture
+def set_env(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set environment variables for a test: `set_env(DING_TOKEN="secret")`."""
+
+    def set_env(**values: object) -> None:
+        for name, value in values.items():
+            monkeypatch.setenv(name, str(value))
+
+    return set_env
+
+
+@pytest.fixture
+def put_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, object], None]:
+    """Let a test import something else by the name of a module; None is a package that is not installed."""
+    return functools.partial(monkeypatch.setitem, sys.modules)
+
+
+@pytest.fixture
+def import_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A folder out of which modules can be imported."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
 
 
 @pytest.hookimpl(wrapper=True)

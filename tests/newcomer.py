@@ -457,31 +457,25 @@ class Newcomer:
             self.expect(after >= before + 20 and "does not resume exactly" not in output, f"{run} goes on", output)
 
     def make_mistakes(self) -> None:
-        ding, steps = ("ding", "train"), ("--env-steps", "64")
-        self.refused("unknown type 'dqnn'; did you mean 'dqn'", *ding, "dqnn", "CartPole-v1", *steps)
-        self.refused("nothing ends the training: give env_steps.*--env-steps", *ding, "dqn", "CartPole-v1")
-        self.refused("Did you mean: `CartPole`", *ding, "dqn", "CartPol-v1", *steps)
-        self.refused("has no 'Corridr'", *ding, "dqn", "corridor:Corridr", *steps)
-        self.refused("No module named 'coridor'", *ding, "dqn", "coridor:Corridor", *steps)
-        self.refused(
-            "'lerning_rate'; did you mean 'learning_rate'",
-            *ding,
-            "dqn",
-            "CartPole-v1",
-            *steps,
-            "--set",
-            "lerning_rate=1",
-        )
-        self.refused(
-            "policy.model.hidden_list is unknown to the model DQN; it knows .*encoder_hidden_size_list",
-            *ding, "dqn", "CartPole-v1", *steps, "--set", "policy.model.hidden_list=[8]",
-        )  # fmt: skip
-        self.refused(
-            r"policy.model.obs_shape = 2 does not fit .* Dict\('goal'",
-            *ding, "dqn", "corridor:Dark", *steps, "--set", "policy.model.obs_shape=2",
-        )  # fmt: skip
-        self.refused("chooses discrete actions", *ding, "dqn", "Pendulum-v1", *steps)
-        self.refused("real-valued actions", *ding, "sac", "CartPole-v1", *steps)
+        for message, words in (
+            ("unknown type 'dqnn'; did you mean 'dqn'", "dqnn CartPole-v1 --env-steps 64"),
+            ("nothing ends the training: give env_steps.*--env-steps", "dqn CartPole-v1"),
+            ("Did you mean: `CartPole`", "dqn CartPol-v1 --env-steps 64"),
+            ("has no 'Corridr'", "dqn corridor:Corridr --env-steps 64"),
+            ("No module named 'coridor'", "dqn coridor:Corridor --env-steps 64"),
+            ("'lerning_rate'; did you mean 'learning_rate'", "dqn CartPole-v1 --env-steps 64 --set lerning_rate=1"),
+            (
+                "policy.model.hidden_list is unknown to the model DQN; it knows .*encoder_hidden_size_list",
+                "dqn CartPole-v1 --env-steps 64 --set policy.model.hidden_list=[8]",
+            ),
+            (
+                r"policy.model.obs_shape = 2 does not fit .* Dict\('goal'",
+                "dqn corridor:Dark --env-steps 64 --set policy.model.obs_shape=2",
+            ),
+            ("chooses discrete actions", "dqn Pendulum-v1 --env-steps 64"),
+            ("real-valued actions", "sac CartPole-v1 --env-steps 64"),
+        ):
+            self.refused(message, "ding", "train", *words.split())
         self.refused("Directory 'nothing' does not exist", "ding", "eval", "nothing", status=2)
         self.refused("the folder 'elsewhere' contains no training", "ding", "eval", "elsewhere")
         code = "import corridor, ding; ding.train('dqn', lambda: corridor.Corridor(), env_steps=64)"

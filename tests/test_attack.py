@@ -12,9 +12,9 @@ from tests import attack
 @pytest.mark.guarantees("strangers")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or not os.path.exists("/proc/self/clear_refs"), reason="reads /proc")
-def test_no_attack_takes_much_memory_or_stops_the_workers(capsys, monkeypatch):
+def test_no_attack_takes_much_memory_or_stops_the_workers(capsys, monkeypatch, set_env):
     monkeypatch.setattr(attack, "SECONDS", 2.0)
-    monkeypatch.setenv("DING_TOKEN", "replaced by the attack")
+    set_env(DING_TOKEN="replaced by the attack")
     attack.main([])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == sum(map(len, attack.ATTACKS.values()))

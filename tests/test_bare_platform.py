@@ -1,7 +1,5 @@
 """The serial half of the package on a Python without what macOS and Windows lack, see `bare_platform`."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

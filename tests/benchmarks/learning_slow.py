@@ -17,15 +17,13 @@ import copy
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from typing import Any
 
 import gymnasium
 
-from tests.benchmarks.learning_scale import RESULTS, ROOT
+from tests.benchmarks.learning_scale import RESULTS
+from tests.benchmarks.original_configs import run_apart
 
 KEPT = RESULTS / "slow.jsonl"
 STEP_S, SEEDS, MAX_ENV_STEP, ENVS = 0.005, 3, 60_000, 8
@@ -98,22 +96,6 @@ def run_here(way: str, seed: int, step_s: float = STEP_S, max_env_step: int = MA
     }
 
 
-def run_apart(way: str, seed: int) -> dict[str, Any]:
-    """Train in a process and a folder of its own.
-
-    Raises:
-        RuntimeError: it has failed; with its last lines.
-    """
-    command = [sys.executable, "-m", "tests.benchmarks.learning_slow", "--run-here", way, str(seed)]
-    with tempfile.TemporaryDirectory() as folder:
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{way}, seed {seed}: exit status {done.returncode}\n{done.stderr[-3000:]}")
-    line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return line
-
-
 def kept() -> list[dict[str, Any]]:
     """The runs that have ended."""
     return [json.loads(line) for line in KEPT.read_text().splitlines()] if KEPT.exists() else []
@@ -154,7 +136,7 @@ def main() -> int:
         for seed in range(args.seeds):
             for way in args.ways:
                 if (way, seed) not in there:
-                    line = json.dumps(run_apart(way, seed))
+                    line = json.dumps(run_apart(seed, "tests.benchmarks.learning_slow", "--run-here", way))
                     print(line, flush=True)
                     RESULTS.mkdir(parents=True, exist_ok=True)
                     with KEPT.open("a") as file:

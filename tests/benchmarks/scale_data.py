@@ -56,6 +56,7 @@ from ding.worker.learner.comm.base_comm_learner import create_comm_learner
 from ding.worker.transport.local_transport import LocalTransport
 from ding.worker.transport.transport import COLLECTOR, LEARNER, connect, get_transport
 from tests.benchmarks.harness import Report
+from tests.worker.learner.fakes import FakePolicy
 
 BATCH, THINK_S = 32, 0.003
 PUSHERS, MANY, FEW, RATE = 8, 50, 2, 5.0
@@ -119,27 +120,17 @@ class StubCollector:
 
 
 @POLICY_REGISTRY.register("stub_learn")
-class StubPolicy:
+class StubPolicy(FakePolicy):
     """Accepts batches."""
 
     def __init__(self, cfg: Any, enable_field: list[str]) -> None:
-        self.learn_mode = self
+        super().__init__(names=("total_loss",))
+        self.learn_mode, self.state = self, {"model": {"weight": torch.zeros(1)}}
+        self.attributes["batch_size"] = BATCH
 
-    def forward(self, data: Any) -> dict[str, float]:
+    def forward(self, data: Any, **kwargs: Any) -> dict[str, float]:
         time.sleep(THINK_S)
         return {"total_loss": 0.0}
-
-    def monitor_vars(self) -> list[str]:
-        return ["total_loss"]
-
-    def info(self) -> str:
-        return "stub"
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"model": {"weight": torch.zeros(1)}}
-
-    def get_attribute(self, name: str) -> Any:
-        return {"batch_size": BATCH, "device": "cpu"}[name]
 
 
 class Side:

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from dataclasses import asdict, fields
 
 import gymnasium
 import numpy as np
@@ -11,6 +12,7 @@ from easydict import EasyDict
 
 import ding.config
 from ding.bonus import PPOF, DQNAgent, TD3Agent, TrainingReturn
+from ding.bonus.agent import EvalReturn
 from ding.config import compile_config
 from ding.entry import evaluate_run
 from ding.entry.run_folder import RunFolder
@@ -101,10 +103,10 @@ def test_deploying_plays_an_episode_for_each_seed():
     assert not os.path.exists(os.path.join("run", "videos"))
 
 
-def test_deploying_records_one_video_for_each_seed(monkeypatch):
+def test_deploying_records_one_video_for_each_seed(set_env):
     pytest.importorskip("moviepy")
     pytest.importorskip("pygame")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    set_env(SDL_VIDEODRIVER="dummy")
     agent = agent_of()
     agent.train(step=50)
     agent.deploy(enable_save_replay=True, seed=[1, 2])
@@ -224,3 +226,10 @@ def test_a_model_of_the_user_acts_untrained():
     model.forward = lambda obs: {"logit": torch.tensor([[1.0, 0.0]]).repeat(len(obs), 1)}
     agent = agent_of(model=model)
     assert agent.deploy(seed=0).eval_value == 10
+
+
+def test_results_have_the_documented_fields():
+    assert asdict(TrainingReturn(wandb_url="https://wandb.ai/a/b")) == {"wandb_url": "https://wandb.ai/a/b"}
+    assert [field.name for field in fields(EvalReturn)] == ["eval_value", "eval_value_std"]
+    result = EvalReturn(eval_value=np.float32(1.5), eval_value_std=np.float32(0.5))
+    assert (result.eval_value, result.eval_value_std) == (1.5, 0.5)

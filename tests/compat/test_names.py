@@ -1,7 +1,5 @@
 """The names that public programs import are there, also those of earlier releases."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

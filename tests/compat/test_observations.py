@@ -1,7 +1,5 @@
 """Observations of all kinds on their way from an env to a model of a program's own, and to those of the package."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
 import importlib
 import math
 import os
+import pickle
 import sys
 from collections import Counter, OrderedDict
 from functools import partial
@@ -13,11 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ding.config.read import read_config, read_config_directly, read_config_yaml
+from ding.config.read import read_config, read_config_directly, read_config_yaml, read_packed_config
 from ding.config.save import (
     save_config,
     save_config_formatted,
     save_config_py,
+    save_packed_config,
     save_pair,
     unsaved_values,
 )
@@ -196,3 +198,30 @@ def test_save_config_writes_yaml(tmp_path):
 def test_save_config_refuses_other_types(path):
     with pytest.raises(AssertionError, match="type_ = 'json' is not allowed; it must be 'py' or 'yaml'"):
         save_config(tree(), path, "json")
+
+
+# Compiled configs in files.
+
+
+def test_a_config_comes_back_as_it_was(tmp_path):
+    cfg = {"main": {"shape": (1, 2), "limit": float("inf"), "none": None}, "system": {"coordinator": {}}, "seed": 3}
+    save_packed_config(cfg, str(tmp_path / "exp.pkl"))
+    found = read_packed_config(str(tmp_path / "exp.pkl"))
+    assert found == cfg and isinstance(found.system.coordinator, EasyDict) and found.main.shape == (1, 2)
+
+
+class Trap:
+    def __reduce__(self):
+        return open, ("executed", "w")
+
+
+@pytest.mark.differs(
+    "pickles the configs of `launch_learner` and of `ding -m dist`",
+    "writes msgpack, which runs no code",
+)
+@pytest.mark.parametrize("content", [pickle.dumps(Trap()), b"", b"\x81\xa4main\x01"])
+def test_another_file_is_refused_and_not_executed(tmp_path, content):
+    (tmp_path / "exp.pkl").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"exp\.pkl was not written by dist_prepare_config"):
+        read_packed_config("exp.pkl")
+    assert not (tmp_path / "executed").exists()

@@ -1,7 +1,5 @@
 """The deque buffer: order, ids, groups, views, files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The deque buffer behind the interface of the worker layer."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from easydict import EasyDict

@@ -1,7 +1,5 @@
 """The middleware of the deque buffer."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

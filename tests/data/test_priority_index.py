@@ -1,7 +1,5 @@
 """The priority index against plain arrays, below and above the sizes at which it adds levels of sums."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -26,17 +26,10 @@ def check_ended(rank):
 )
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("victim", [0, 1])
-def test_an_exception_on_one_rank_ends_the_other(tmp_path, where, victim):
-    ranks = run_ranks("fail", "raise", where, victim, folder=tmp_path, deadline_s=SOON_S)
-    assert ranks[victim].status == 1 and BROKEN in ranks[victim].err
-    check_ended(ranks[1 - victim])
-
-
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_rank_ends_the_other(tmp_path, where, victim):
-    ranks = run_ranks("fail", "kill", where, victim, folder=tmp_path, deadline_s=SOON_S)
-    assert ranks[victim].status == -9
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_a_rank_that_fails_or_is_killed_ends_the_other(tmp_path, where, victim, how):
+    ranks = run_ranks("fail", how, where, victim, folder=tmp_path, deadline_s=SOON_S)
+    assert ranks[victim].status == -9 if how == "kill" else ranks[victim].status == 1 and BROKEN in ranks[victim].err
     check_ended(ranks[1 - victim])
 
 

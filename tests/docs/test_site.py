@@ -6,11 +6,13 @@ import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from ding.config.topics import MAIN_SETTINGS
 from ding.utils.registry_factory import registries
+from tests.benchmarks.goals import results, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -83,3 +85,11 @@ def test_each_package_with_a_table_of_exports_has_a_stub_that_tells_type_checker
         package = importlib.import_module(".".join(stub.parent.relative_to(ROOT).parts))
         told = re.findall(r"^from \S+ import (\w+) as \1$|^(\w+): Any$", stub.read_text(), re.MULTILINE)
         assert sorted(one or other for one, other in told) == sorted(package.__all__), stub
+
+
+# The page about goals shows what was measured.
+
+
+def test_the_page_has_the_table_of_the_stored_results():
+    page = Path(__file__).parents[2] / "docs" / "guides" / "goals.md"
+    assert table(results()) in page.read_text(encoding="utf-8")

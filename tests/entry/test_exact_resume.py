@@ -1,7 +1,5 @@
 """Runs that are killed at any moment and resumed: they end with the same bits as an undisturbed run."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack

@@ -160,6 +160,3 @@ def test_demonstrations_of_several_steps_are_complete():
     rewards = {(tuple(row["reward"].tolist()), bool(row["done"])) for batch in SEEN for row in batch}
     # Episodes of five steps: only the last step has nothing after it.
     assert rewards == {((1.0, 1.0), False), ((1.0, 1.0), True), ((1.0, 0.0), True)}
-
-
-# --- labels ---

@@ -1,7 +1,5 @@
 """Trainings that learn from goals reached in hindsight."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

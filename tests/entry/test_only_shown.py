@@ -1,7 +1,5 @@
 """Runs in which something that is only for showing fails: it is told once, and the run goes on to its end."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

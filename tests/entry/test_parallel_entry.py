@@ -270,10 +270,17 @@ def test_a_learner_that_hangs_does_not_hold_up_the_end_and_is_named(comm, monkey
             thread.join(DEADLINE_S)
 
 
-def test_a_worker_that_cannot_start_says_why():
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("import_names", ["no_such_module_anywhere"], "collector.*exit code 1.*Traceback.*no_such_module_anywhere"),
+        ("host", "0.0.0.0", "DING_TOKEN"),  # a server for other machines
+    ],
+)
+def test_a_worker_that_cannot_start_says_why(key, value, text):
     main, create, system = triple()
-    create.comm_collector.import_names = ["no_such_module_anywhere"]
-    with pytest.raises(WorkerDied, match="(?s)collector.*exit code 1.*Traceback.*no_such_module_anywhere"):
+    create.comm_collector[key] = value
+    with pytest.raises(WorkerDied, match=f"(?s){text}"):
         parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
 
 
@@ -291,13 +298,6 @@ def test_a_main_module_that_trains_whenever_it_is_imported_does_not_train_again_
     done = run_python("main.py", timeout=DEADLINE_S)
     assert "__main__" in done.stderr
     assert "WorkerDied" in done.stderr and sorted(os.listdir()) == ["exp", "main.py"]
-
-
-def test_servers_for_other_machines_need_a_token():
-    main, create, system = triple()
-    create.comm_collector.host = "0.0.0.0"
-    with pytest.raises(WorkerDied, match="(?s)DING_TOKEN"):
-        parallel_pipeline((main, create, system), seed=0, max_seconds=DEADLINE_S)
 
 
 def test_a_run_draws_a_token_that_others_of_this_machine_do_not_find():

@@ -46,8 +46,8 @@ def parallel_configs(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_trains_in_processes_of_its_own(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_a_policy_trains_in_processes_of_its_own(name, tmp_path, set_env):
+    set_env(OMP_NUM_THREADS="1")
     outcome = run_parallel(parallel_configs(name), seed=0, max_train_iter=ITERATIONS, max_seconds=60)
     reached = outcome.progress.train_iter
     assert reached >= ITERATIONS if name == "ppo" else reached == ITERATIONS  # PPO learns several batches in one call

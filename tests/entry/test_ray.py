@@ -106,11 +106,10 @@ def seen(process):
 
 
 @pytest.mark.slow
-def test_the_run_goes_on_without_a_node(start, tmp_path, monkeypatch):
+def test_the_run_goes_on_without_a_node(start, tmp_path, set_env):
     token = tmp_path / "token"
     token.write_text(secrets.token_hex(32))
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    set_env(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token)
     found = seen(start("lose_a_node"))
     assert found["gone"].startswith("collector") and found["learner_tasks"] == 1
     assert not found["back"]  # there is no room

@@ -1,7 +1,6 @@
 """`tune`: what it tries, what it keeps, and how a study continues."""
 
 import os
-import sys
 
 import pytest
 
@@ -41,8 +40,8 @@ def test_on_evaluation_sees_each_evaluation_and_may_end_the_training():
         train("dqn", "CartPole-v1", **QUICK, parallel=True, on_evaluation=stop_at_third)
 
 
-def test_a_missing_optuna_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
+def test_a_missing_optuna_is_named_with_its_extra(put_module):
+    put_module("optuna", None)
     with pytest.raises(ImportError, match=r"needs the package optuna, .* or the extra \[tune\] of ding"):
         tune("dqn", "CartPole-v1", {"nstep": [1]}, **QUICK)
 

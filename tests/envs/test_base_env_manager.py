@@ -1,7 +1,5 @@
 """BaseEnvManager: the states of its envs, what it returns, and what it does when envs fail."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from functools import partial

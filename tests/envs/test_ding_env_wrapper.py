@@ -1,6 +1,7 @@
 """DingEnvWrapper: any env and a list of wrappers as one `BaseEnv`."""
 
-from __future__ import annotations
+import contextlib
+import copy
 
 import gymnasium
 import numpy as np
@@ -8,24 +9,16 @@ import pytest
 from easydict import EasyDict
 from gymnasium import spaces
 
-from ding.envs import DingEnvWrapper, EnvWrapper, FrameStackWrapper
+from ding.entry.serial_entry import run_serial
+from ding.envs import BaseEnvManager, DingEnvWrapper, EnvWrapper, FrameStackWrapper, get_default_wrappers
 from ding.envs.gym_env import env as gym_env
+from ding.example.cartpole_dqn import create_config, main_config
+from ding.policy.policy_factory import PolicyFactory
 from ding.utils.config_helper import ConfigError
+from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.envs.toys import FourValueToy, Toy, seeds_of, until_done
-
-
-@pytest.fixture
-def registered():
-    """gymnasium ids of toys; the list of those that were made."""
-    made = []
-
-    def make(**kwargs):
-        made.append(Toy(**kwargs))
-        return made[-1]
-
-    gymnasium.register("DingToy-v1", entry_point=make, max_episode_steps=3)
-    yield made
-    del gymnasium.registry["DingToy-v1"]
+from tests.fakes import FakeWriter, ScriptedPolicy
+from tests.own_folder import own_folder as own_folder
 
 
 def test_an_env_by_id_is_made_at_the_first_reset(registered):
@@ -259,3 +252,211 @@ def test_mountain_car_is_played_to_its_step_limit():
     env.reset()
     info = until_done(env, 1).info
     assert (info["truncated"], info["eval_episode_return"].tolist()) == (True, [-200.0])
+
+
+# DingEnvWrapper under env managers, in other processes, and in training.
+
+
+def short_configs(**env):
+    """The example's pair of configs for a few iterations, without an env type."""
+    main, create = copy.deepcopy(main_config), copy.deepcopy(create_config)
+    main.exp_name = "exp"
+    main.env.update(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, **env)
+    main.env.pop("type")
+    main.policy.learn.update(update_per_collect=2, batch_size=16)
+    main.policy.collect.n_sample = 16
+    main.policy.random_collect_size = 32
+    create.pop("env")
+    return main, create
+
+
+def make_env(cfg):
+    return DingEnvWrapper(gymnasium.make("CartPole-v1"), cfg)
+
+
+def make_env_by_id(cfg):
+    return DingEnvWrapper(cfg=cfg)
+
+
+@pytest.mark.parametrize("env_fn", [make_env, make_env_by_id])
+def test_an_env_given_by_hand_trains_through_the_serial_pipeline(env_fn):
+    main, create = short_configs()
+    cfg = EasyDict(copy.deepcopy(main.env))
+    setting = [env_fn, DingEnvWrapper.create_collector_env_cfg(cfg), DingEnvWrapper.create_evaluator_env_cfg(cfg)]
+    run = run_serial((main, create), seed=0, env_setting=setting, max_train_iter=6)
+    assert run.learner.train_iter == 6
+    assert run.collector.envstep > 48
+    assert len(run.eval_info["eval_episode_return"]) == 2
+    assert all(np.ravel(value) > 5 for value in run.eval_info["eval_episode_return"])
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_samples_tell_a_time_limit_from_an_end(truncates):
+    manager = BaseEnvManager([lambda: DingEnvWrapper(Toy(length=3, truncates=truncates))], {})
+    policy = PolicyFactory.get_random_policy(ScriptedPolicy(n_sample=6), action_space=manager.action_space)
+    config = SampleSerialCollector.default_config()
+    with contextlib.closing(SampleSerialCollector(config, manager, policy, FakeWriter(), "exp")) as collector:
+        rows = collector.collect(6)
+    assert [row["done"] for row in rows] == [False, False, True] * 2
+    assert [row["terminated"] for row in rows] == [False, False, not truncates] * 2
+    assert [row["truncated"] for row in rows] == [False, False, truncates] * 2
+
+
+def test_the_documented_way_to_make_a_manager_works():
+    n = 3
+    manager = BaseEnvManager(
+        env_fn=[lambda: DingEnvWrapper(gymnasium.make("CartPole-v1")) for _ in range(n)],
+        cfg=BaseEnvManager.default_config(),
+    )
+    manager.seed(0)
+    manager.launch()
+    assert {env_id: obs.shape for env_id, obs in manager.ready_obs.items()} == dict.fromkeys(range(n), (4,))
+    for _ in range(30):
+        timesteps = manager.step({env_id: np.array([1]) for env_id in manager.ready_obs})
+    assert set(timesteps) == {0, 1, 2}
+    assert manager.random_action().keys() == {0, 1, 2}
+    manager.close()
+    manager.launch()
+    assert len(manager.ready_obs) == n
+    manager.close()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("act_scale", [False, True])
+def test_the_random_policy_acts_in_the_space_that_step_takes(env_id, act_scale):
+    env = DingEnvWrapper(cfg={"env_id": env_id, "act_scale": act_scale})
+    env.reset()
+    policy = PolicyFactory.get_random_policy(ScriptedPolicy(), action_space=env.action_space)
+    for _ in range(5):
+        action = policy.forward({0: None})[0]["action"].numpy()
+        assert env.action_space.contains(action if action.dtype.kind == "f" else action.item())
+        env.step(action)
+
+
+# The lists of wrappers that configs call by one name.
+
+
+def types_of(*args):
+    return [entry["type"] for entry in get_default_wrappers(*args)]
+
+
+@pytest.mark.parametrize("name", ["default", "mujoco_default"])
+def test_the_default_tells_the_return_of_an_episode(name):
+    assert get_default_wrappers(name) == [{"type": "eval_episode_return"}]
+
+
+ATARI = ["noop_reset", "max_and_skip", "episodic_life", "warp_frame", "scaled_float_frame", "frame_stack"]
+
+
+def test_atari_games_are_wrapped_for_collecting_and_evaluating():
+    collect = types_of("atari_default", "BreakoutNoFrameskip-v4")
+    assert collect == [*ATARI[:5], "clip_reward", "frame_stack", "eval_episode_return"]
+    assert types_of("atari_default", "BreakoutNoFrameskip-v4", "evaluator") == [*ATARI, "eval_episode_return"]
+    kwargs = {
+        entry["type"]: entry["kwargs"] for entry in get_default_wrappers("atari_default", "Enduro") if "kwargs" in entry
+    }
+    assert kwargs == {"noop_reset": {"noop_max": 30}, "max_and_skip": {"skip": 4}, "frame_stack": {"n_frames": 4}}
+
+
+@pytest.mark.parametrize("game", ["PongNoFrameskip-v4", "Qbert-v0", "SpaceInvaders-v4", "MontezumaRevenge-v4"])
+def test_games_that_begin_with_fire_begin_so(game):
+    assert types_of("atari_default", game)[3] == "fire_reset"
+
+
+def test_hybrid_actions_come_as_dicts():
+    assert types_of("gym_hybrid_default") == ["gym_hybrid_dict_action", "eval_episode_return"]
+
+
+def test_a_registered_wrapper_is_a_preset_of_its_own():
+    assert types_of("reward_in_obs") == ["reward_in_obs", "eval_episode_return"]
+    assert types_of("eval_episode_return") == ["eval_episode_return"]
+
+
+def test_the_caller_is_checked_for_every_preset():
+    with pytest.raises(AssertionError):
+        get_default_wrappers("default", caller="actor")
+
+
+def test_an_unknown_name_is_refused_with_those_there_are():
+    with pytest.raises(NotImplementedError):
+        get_default_wrappers("atari")
+
+
+def test_atari_needs_the_name_of_the_game():
+    with pytest.raises(ValueError, match="env_id"):
+        get_default_wrappers("atari_default")
+
+
+# Videos of a DingEnvWrapper's episodes.
+
+
+def play_episodes(env, count):
+    for _ in range(count):
+        env.reset()
+        while not env.step(0).done:
+            pass
+
+
+def recorders(env):
+    """How many layers of the env record."""
+    layer, count = env._env, 0
+    while layer is not None:
+        count += type(layer).__name__ == "RecordVideo"
+        layer = getattr(layer, "env", None)
+    return count
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DingEnvWrapper(cfg={"env_id": "DingVideo-v1"}),
+        lambda: DingEnvWrapper(gymnasium.make("DingVideo-v1")),
+        lambda: DingEnvWrapper(gymnasium.make("DingVideo-v1", render_mode="rgb_array")),
+        lambda: DingEnvWrapper(Toy(length=2, render_mode="rgb_array")),
+        lambda: DingEnvWrapper(FrameStackWrapper(Toy(length=2, render_mode="rgb_array"))),
+    ],
+)
+def test_each_episode_is_recorded_once_whoever_made_the_env(make, clips, registered, tmp_path):
+    env = make()
+    env.enable_save_replay(str(tmp_path))
+    play_episodes(env, 2)
+    assert recorders(env) == 1
+    env.close()
+    assert [frames for frames, _ in clips] == [3] * 2
+    assert len({path for _, path in clips}) == 2
+    assert all(path.startswith(str(tmp_path / "rl-video-")) for _, path in clips)
+
+
+def test_an_instance_that_renders_nothing_is_exchanged_and_closed(clips, registered, tmp_path):
+    env = DingEnvWrapper(gymnasium.make("DingVideo-v1"))
+    env.enable_save_replay(str(tmp_path))
+    play_episodes(env, 1)
+    assert [(toy.render_mode, toy.closed) for toy in registered] == [(None, 1), ("rgb_array", 0)]
+    env.close()
+
+
+def test_an_instance_that_renders_is_recorded_itself(clips, tmp_path):
+    toy = Toy(length=2, render_mode="rgb_array")
+    env = DingEnvWrapper(toy)
+    play_episodes(env, 1)
+    env.enable_save_replay(str(tmp_path))
+    play_episodes(env, 1)
+    assert (len(toy.actions), toy.closed) == (4, 0)
+    env.close()
+    assert len(clips) == 1
+
+
+def test_recording_sees_every_frame_under_wrappers_that_skip(clips, tmp_path):
+    env = DingEnvWrapper(Toy(length=6, render_mode="rgb_array"), {"env_wrapper": ["max_and_skip"]})
+    env.enable_save_replay(str(tmp_path))
+    play_episodes(env, 1)
+    env.close()
+    assert [frames for frames, _ in clips] == [7]
+
+
+def test_the_default_folder_is_video(clips, registered, tmp_path):
+    env = DingEnvWrapper(cfg={"env_id": "DingVideo-v1"})
+    env.enable_save_replay()
+    play_episodes(env, 1)
+    env.close()
+    assert clips[0][1].startswith(str(tmp_path / "video"))

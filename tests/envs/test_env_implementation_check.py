@@ -1,7 +1,5 @@
 """Checks of an env's implementation."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The functions of envs with goals, which take batches or single goals."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What `GymnasiumEnv` and `DingEnvWrapper` make of an env of gymnasium alike."""
 
-from __future__ import annotations
-
 import warnings
 
 import gymnasium

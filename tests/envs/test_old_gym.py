@@ -1,7 +1,5 @@
 """Envs, wrappers and spaces of gym 0.25, where the user has it installed."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 

@@ -1,8 +1,5 @@
 """Parallel environments of PettingZoo as envs of several players, in the collectors and the evaluator of battles."""
 
-from __future__ import annotations
-
-import sys
 from functools import partial
 from types import ModuleType
 
@@ -160,10 +157,10 @@ def test_each_episode_has_a_seed_of_its_own_and_options_reach_the_environment():
     assert all(game.is_closed for game in games)
 
 
-def test_the_config_names_a_module_with_its_arguments(monkeypatch):
+def test_the_config_names_a_module_with_its_arguments(put_module):
     module = ModuleType("arena_v3")
     module.parallel_env = Lifespans
-    monkeypatch.setitem(sys.modules, "arena_v3", module)
+    put_module("arena_v3", module)
     cfg = EasyDict(type="pettingzoo", env_id="arena_v3", kwargs={"lifespans": [1, 1, 1]})
     env = get_env_cls(cfg)(cfg)
     assert (len(env.reset()), repr(env)) == (3, "PettingZooEnv(arena_v3)")

@@ -1,7 +1,5 @@
 """Envs whose every step depends on all before it, for the tests of states."""
 
-from __future__ import annotations
-
 import numpy as np
 from gymnasium import spaces
 

@@ -2,8 +2,13 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
-from ding.example.goofspiel import Goofspiel, GoofspielEnv, View, exploitability
+from ding.envs.env.base_env import BaseEnvTimestep
+from ding.example import goofspiel_selfplay
+from ding.example.goofspiel import Goofspiel, GoofspielDuelEnv, GoofspielEnv, View, exploitability
+from ding.example.goofspiel_selfplay import StrategyTable, policy_config
+from ding.policy.ppo import PPOPolicy
 from tests.same_state import differences, through_bytes
 
 
@@ -87,3 +92,97 @@ def test_a_game_that_takes_over_the_state_of_another_goes_on_like_it():
     card, reply = (int(np.flatnonzero(seat["action_mask"])[0]) for seat in seats)
     assert differences(one.step([card, reply]), other.step([card, reply])) == []
     assert differences([one.reset() for _ in range(9)], [other.reset() for _ in range(9)]) == []
+
+
+# The env of the two-player example of parallel training.
+
+
+def env_of(**cfg):
+    env = GoofspielDuelEnv({"cards": 3, **cfg})
+    env.seed(0)
+    return env
+
+
+def test_a_game_of_two():
+    env = env_of()
+    env.reset()
+    obs, reward, done, info = env.step(np.array([1, 0]))  # 2 against 1 for the prize 1
+    assert obs[0].tolist() == [1, 0, 1, 0, 1, 1, 0, 1, 0, np.float32(1 / 6)]
+    assert obs[1].tolist() == [0, 1, 1, 1, 0, 1, 0, 1, 0, np.float32(-1 / 6)]
+    assert (reward.tolist(), done, info) == ([[0.0], [0.0]], False, [{}, {}])
+    env.step(np.array([0, 2]))  # 1 against 3 for the prize 2
+    obs, reward, done, info = env.step(np.array([2, 1]))  # 3 against 2 for the prize 3
+    assert (reward.tolist(), done) == ([[1.0], [-1.0]], True)
+    assert [entry["result"] for entry in info] == ["wins", "losses"]
+
+
+@pytest.mark.parametrize(("action", "card"), [(0, 1), (1, 1), (2, 3)])
+def test_for_a_card_that_is_gone_the_nearest_is_played(action, card):
+    env = env_of()
+    env.reset()
+    env.step(np.array([1, 1]))  # both show their 2
+    env.step(np.array([action, action]))
+    assert env._view == View(*[(4 - card,)] * 2, 0)
+
+
+def test_alone_one_seat_is_played_by_the_env():
+    env = env_of(eval_opponent="RULE_BASED")
+    obs = env.reset()
+    assert obs.shape == (10,)
+    answers = []
+    for _ in range(200):
+        env.reset()
+        timestep = env.step(np.array(2))
+        assert isinstance(timestep, BaseEnvTimestep) and timestep.reward.shape == (1,) and timestep.info == {}
+        answers.append(({1, 2, 3} - set(env._view.other)).pop())
+    # Half of the time the prize, which is 1; else any of three.
+    assert 0.58 < answers.count(1) / 200 < 0.76 and {2, 3} < set(answers)
+    env.step(2), env.step(2)
+    with pytest.raises(RuntimeError, match="reset"):
+        env_of().step(np.array([0, 0]))
+
+
+def test_alone_the_end_tells_the_own_result():
+    env = env_of(eval_opponent="RULE_BASED")
+    env.reset()
+    timesteps = [env.step(card) for card in (0, 1, 2)]
+    assert [timestep.done for timestep in timesteps] == [False, False, True]
+    info = timesteps[-1].info
+    assert info["eval_episode_return"] == float(timesteps[-1].reward[0]) and info["result"] in (
+        "wins",
+        "draws",
+        "losses",
+    )
+
+
+class Policy:
+    """A network whose logits are those of `tables`, one after the other."""
+
+    def __init__(self, *tables):
+        self._tables = iter(tables)
+
+    def _model(self, obs, mode):
+        assert mode == "compute_actor"
+        return {"logit": next(self._tables).expand(len(obs["observation"]), -1)}
+
+
+def test_a_strategy_has_chances_for_the_cards_in_hand_only():
+    game = Goofspiel(3)
+    strategy = StrategyTable(game).read(Policy(torch.tensor([0.0, np.log(2.0), 5.0])))
+    view = game.play(game.start(), 3, 1)
+    assert view.own == (1, 2)
+    assert strategy[view].tolist() == pytest.approx([1 / 3, 2 / 3])
+    assert all(chances.sum() == pytest.approx(1) for chances in strategy.values())
+
+
+def test_a_new_policy_can_be_read_and_exploited():
+    game = Goofspiel(3)
+    torch.manual_seed(0)
+    policy = PPOPolicy(policy_config(3), enable_field=["learn"])
+    assert 0.3 < exploitability(game, [StrategyTable(game).read(policy)]) < 1
+
+
+@pytest.mark.slow
+def test_self_play_ends_close_to_an_equilibrium(capsys):
+    assert goofspiel_selfplay.main(["--seed", "0"]) == 0
+    assert capsys.readouterr().out.startswith("solved: ")

@@ -12,7 +12,7 @@ import pytest
 
 from ding.entry.dist_entry import dist_prepare_config
 from tests.entry.dist_fakes import Roles, free_ports, wait_until_serving
-from tests.worker.coordinator.operators import FakeOperator
+from tests.worker.coordinator.operators import operator as operator
 
 DEADLINE_S = 240
 CONFIG = """
@@ -30,13 +30,6 @@ system_config = dict(
     dist=dict(coordinator_lost_s=1),
 )
 """
-
-
-@pytest.fixture
-def operator():
-    operator = FakeOperator()
-    yield operator
-    operator.close()
 
 
 def wait_for_status(process, port, is_there):

@@ -106,6 +106,11 @@ def current_of(slave):
     return slave._Slave__current
 
 
+def self_token_of(server):
+    """The token with which a server asks itself."""
+    return server._Role__self_token
+
+
 def wait_until_idle(slave):
     """Wait until no task of the slave waits or runs."""
     assert current_of(slave).wait_for(lambda: not current_of(slave).is_busy, DEADLINE_S)

@@ -1,12 +1,15 @@
 import json
 import random
+import socket
 import string
 import threading
+from functools import partial
 
 import flask
 import pytest
 import requests
 
+from ding.interaction import exception
 from ding.interaction.base import (
     CommonErrorCode,
     ControllableContext,
@@ -16,12 +19,29 @@ from ding.interaction.base import (
     default_func,
     failure_response,
     flask_response,
+    get_host_ip,
     get_values_from_response,
     random_token,
     responsible,
+    split_http_address,
     success_response,
     translate_dict_func,
 )
+from ding.interaction.exception import (
+    MasterErrorCode,
+    MasterResponseException,
+    ResponseException,
+    SlaveErrorCode,
+    SlaveResponseException,
+    failure_for,
+    failure_of,
+    get_master_exception_by_error,
+    get_master_exception_class_by_error_code,
+    get_slave_exception_by_error,
+    get_slave_exception_class_by_error_code,
+    refusal_of,
+)
+from ding.interaction.http_client import is_loopback, is_wildcard, url_host
 
 
 @pytest.mark.parametrize(("length", "expected"), [(None, 64), (0, 64), (1, 1), (100, 100)])
@@ -227,3 +247,148 @@ def test_waiting_for_what_is_returns_at_once_and_for_what_is_not_after_the_timeo
     event.close()
     assert event.wait_for_close() is None and event.wait_for_open(timeout=0.01) is None
     assert event.is_close()
+
+
+SIDES = pytest.mark.parametrize(
+    ("codes", "base", "class_of", "by_error", "any_error"),
+    [
+        (
+            MasterErrorCode, MasterResponseException, get_master_exception_class_by_error_code,
+            get_master_exception_by_error, partial(refusal_of, "master"),
+        ),
+        (
+            SlaveErrorCode, SlaveResponseException, get_slave_exception_class_by_error_code,
+            get_slave_exception_by_error, partial(refusal_of, "slave"),
+        ),
+    ],
+    ids=["master", "slave"],
+)  # fmt: skip
+
+
+def http_error(text, status=400):
+    response = requests.Response()
+    response.status_code, response.reason, response._content = status, "Reason", text.encode()
+    return requests.HTTPError("text", response=response)
+
+
+def envelope(code, status=400):
+    return http_error(json.dumps({"success": False, "code": code, "message": "it says", "data": {"a": 1}}), status)
+
+
+def test_the_codes_are_as_documented():
+    assert {code.name: int(code) for code in MasterErrorCode} == {
+        "SUCCESS": 0, "SYSTEM_SHUTTING_DOWN": 101, "CHANNEL_NOT_GIVEN": 201, "CHANNEL_INVALID": 202,
+        "MASTER_TOKEN_NOT_GIVEN": 301, "MASTER_TOKEN_INVALID": 302, "SELF_TOKEN_NOT_GIVEN": 401,
+        "SELF_TOKEN_INVALID": 402, "SLAVE_TOKEN_NOT_GIVEN": 501, "SLAVE_TOKEN_INVALID": 502, "TASK_DATA_INVALID": 601,
+    }  # fmt: skip
+    assert {code.name: int(code) for code in SlaveErrorCode} == {
+        "SUCCESS": 0, "SYSTEM_SHUTTING_DOWN": 101, "CHANNEL_NOT_FOUND": 201, "CHANNEL_INVALID": 202,
+        "MASTER_TOKEN_NOT_FOUND": 301, "MASTER_TOKEN_INVALID": 302, "SELF_TOKEN_NOT_FOUND": 401,
+        "SELF_TOKEN_INVALID": 402, "SLAVE_ALREADY_CONNECTED": 501, "SLAVE_NOT_CONNECTED": 502,
+        "SLAVE_CONNECTION_REFUSED": 503, "SLAVE_DISCONNECTION_REFUSED": 504, "TASK_ALREADY_EXIST": 601,
+        "TASK_REFUSED": 602,
+    }  # fmt: skip
+
+
+@SIDES
+def test_every_code_has_its_exception(codes, base, class_of, by_error, any_error):
+    side = codes.__name__.removesuffix("ErrorCode")
+    for code in codes:
+        name = side + "".join(word.capitalize() for word in code.name.split("_"))
+        error = by_error(envelope(int(code)))
+        assert type(error) is class_of(int(code)) is class_of(code) is getattr(exception, name)
+        assert isinstance(error, base) and isinstance(error, ResponseException)
+        assert not isinstance(error, requests.RequestException)
+        values = (error.status_code, error.success, error.code, error.message, error.data)
+        assert values == (400, False, int(code), "it says", {"a": 1}) and str(error) == "it says"
+        assert type(any_error(envelope(int(code)))) is type(error)
+
+
+@SIDES
+def test_a_code_that_is_none_is_a_key_error_or_a_general_exception(codes, base, class_of, by_error, any_error):
+    for code in (1, 999):
+        with pytest.raises(KeyError):
+            class_of(code)
+        with pytest.raises(KeyError):
+            by_error(envelope(code))
+        error = any_error(envelope(code, 401))
+        assert type(error) is base and (error.status_code, error.code, str(error)) == (401, code, "it says")
+
+
+@SIDES
+@pytest.mark.parametrize("text", ["<html>", "[]", "{}", '{"success": false, "code": []}', ""])
+def test_a_reply_that_is_no_envelope_still_makes_an_exception(codes, base, class_of, by_error, any_error, text):
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        by_error(http_error(text))
+    error = any_error(http_error(text, 502))
+    assert type(error) is base
+    assert (error.status_code, error.success, error.code, error.data) == (502, False, 1, {})
+    assert str(error) == "502 Reason: the reply does not come from a master or slave"
+
+
+def test_failures_have_one_form():
+    try:
+        raise KeyError("x")
+    except KeyError as error:
+        failure = failure_of(error)
+    assert (failure["message"], failure["exception"]) == ("'x'", "KeyError")
+    assert failure["traceback"].startswith("Traceback") and failure["traceback"].endswith("KeyError: 'x'\n")
+    assert failure_of(ValueError())["message"] == "ValueError"
+    assert failure_for("why", "Kind") == {"message": "why", "exception": "Kind", "traceback": ""}
+
+
+def test_the_address_of_this_machine_reaches_a_server_on_it():
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        accepted = []
+        thread = threading.Thread(target=lambda: accepted.append(server.accept()))
+        thread.start()
+        socket.create_connection((get_host_ip(), server.getsockname()[1]), 20).close()
+        thread.join(20)
+        accepted[0][0].close()
+
+
+@pytest.mark.parametrize(
+    ("address", "default_port", "parts"),
+    [
+        ("http://1.2.3.4", None, ("1.2.3.4", 80, False, "")),
+        ("https://1.2.3.4", None, ("1.2.3.4", 443, True, "")),
+        ("http://example.com:8888", None, ("example.com", 8888, False, "")),
+        ("https://example.com:8787/this/is", None, ("example.com", 8787, True, "/this/is")),
+        ("https://example.com/this", 5, ("example.com", 5, True, "/this")),
+        ("http://example.com:80/", 5, ("example.com", 80, False, "/")),
+        ("http://[::1]:5/x", None, ("::1", 5, False, "/x")),
+        ("example.com/x", None, (None, 80, False, "example.com/x")),
+    ],
+)
+def test_addresses_are_split(address, default_port, parts):
+    assert split_http_address(address, default_port) == parts
+
+
+@pytest.mark.parametrize("address", ["http://x:abc", "http://x:70000", "http://x:-1"])
+def test_a_port_that_is_none_is_refused(address):
+    with pytest.raises(ValueError, match=r"[Pp]ort"):
+        split_http_address(address)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback", "wildcard"),
+    [
+        ("127.0.0.1", True, False),
+        ("localhost", True, False),
+        ("::1", True, False),
+        ("[::1]", True, False),
+        ("0.0.0.0", False, True),
+        ("::", False, True),
+        ("198.51.100.1", False, False),
+        ("unknown.invalid", False, False),
+        ("", False, False),
+    ],
+)
+def test_kinds_of_hosts_are_told_apart(host, loopback, wildcard):
+    if host:
+        assert is_loopback(host) is loopback
+    assert is_wildcard(host) is wildcard
+
+
+def test_ipv6_stands_in_brackets_in_urls():
+    assert [url_host(h) for h in ("::1", "[::1]", "1.2.3.4", "x.y")] == ["[::1]", "[::1]", "1.2.3.4", "x.y"]

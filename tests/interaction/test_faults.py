@@ -38,9 +38,9 @@ def through(slave=None, master=None):
 
 
 @pytest.fixture(params=["", "s3cret"], ids=["without token", "with token"])
-def token(request, monkeypatch):
+def token(request, set_env):
     """The token of the servers of the test."""
-    monkeypatch.setenv("DING_TOKEN", request.param)
+    set_env(DING_TOKEN=request.param)
 
 
 @pytest.mark.differs("loses a task, or counts it twice, if a message is lost or repeated", "runs and counts it once")

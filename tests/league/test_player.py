@@ -30,9 +30,6 @@ def of():
     return payoff(min_win_rate_games=1)
 
 
-# What it is.
-
-
 # Snapshots.
 
 

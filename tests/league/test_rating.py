@@ -24,8 +24,8 @@ def two_players():
 
 class TestWithoutTrueskill:
     @pytest.fixture(autouse=True)
-    def _no_trueskill(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "trueskill", None)
+    def _no_trueskill(self, monkeypatch, put_module):
+        put_module("trueskill", None)
         monkeypatch.delitem(sys.modules, "ding.league.rating", raising=False)
 
     def test_a_league_plays_and_takes_snapshots(self):

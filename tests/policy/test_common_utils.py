@@ -1,21 +1,48 @@
 """Preparing batches, single-env calls, noise switches."""
 
+import functools
+from collections import namedtuple
+
 import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
 
 from ding.data.buffer import DequeBufferWrapper
+from ding.policy import (
+    A2CPolicy,
+    ACERPolicy,
+    CQLPolicy,
+    D4PGPolicy,
+    DDPGPolicy,
+    IQLPolicy,
+    PGPolicy,
+    PPOOffPolicy,
+    PPOPGPolicy,
+    PPOPolicy,
+    SACPolicy,
+    TD3BCPolicy,
+    TD3Policy,
+)
 from ding.policy.common_utils import (
     default_preprocess_learn,
     set_noise_mode,
     single_env_forward_wrapper,
 )
+from ding.policy.on_policy_data import OnPolicyData
 from ding.rl_utils import v_1step_td_data, v_1step_td_error
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
+from ding.utils.batch_methods import takes_fragments
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples, Table
 from ding.worker.replay_buffer import AdvancedReplayBuffer
+from tests.policy import on_policy_samples, test_bc, test_dqfd, test_ppg, test_r2d2, test_sac, test_sequence_policies
+from tests.policy.continuous_samples import make_config as make_continuous_config
 from tests.policy.samples import make_batch
+from tests.policy.value_policies import make_policy as make_value_policy
+from tests.rl_utils.fragments import FLAGS, parts_of
+from tests.rl_utils.fragments import assert_same as assert_same_fragments
+from tests.same_state import assert_same
 
 
 @pytest.mark.parametrize(
@@ -164,3 +191,158 @@ def test_noise_mode_reaches_every_noisy_layer():
     assert module[1][0].enable_noise
     set_noise_mode(module, False)
     assert not module[1][0].enable_noise
+
+
+# Policies learn from samples in columns what they learn from dicts, and make columns of columns.
+
+
+OBSERVATIONS = {
+    "vector": lambda: torch.rand(4),
+    "one number": lambda: torch.rand(1),
+    "array of one": lambda: np.random.rand(1),
+    "image": lambda: torch.randint(0, 255, (2, 3, 3), dtype=torch.uint8),
+    "dict": lambda: {"pos": torch.rand(2), "goal": torch.rand(1)},
+    "scalar": lambda: 0.5,
+}
+CHANGES = {
+    "plain": {},
+    "continuous action": {"action": torch.rand(1)},
+    "flags": {"terminated": False, "truncated": True, "done": True},
+    "truncated only": {"truncated": True, "done": True},
+    "done tensor": {"done": torch.tensor([True])},
+    "weights": {"IS": 0.5, "priority_IS": torch.ones(1), "weight": torch.ones(1)},
+    "nstep": {"reward": torch.rand(3), "value_gamma": 0.9},
+    "action list": {"action": [torch.tensor([1]), torch.tensor([0])]},
+    "text": {"replay_unique_id": "b_1", "nothing": "x"},
+}
+
+
+@pytest.mark.parametrize("obs", OBSERVATIONS)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("keys", [None, ("obs", "next_obs", "action", "reward", "done")])
+def test_a_batch_of_columns_is_that_of_the_dicts(obs, change, keys):
+    make_obs = OBSERVATIONS[obs]
+    data = [{**sample, "obs": make_obs(), "next_obs": make_obs(), **CHANGES[change]} for sample in make_batch(4)]
+    for kwargs in ({}, {"use_nstep": True}, {"ignore_done": True}):
+        samples = Samples(Table.of(data))
+        assert_same(
+            default_preprocess_learn(samples, keys=keys, **kwargs), default_preprocess_learn(data, keys=keys, **kwargs)
+        )
+        assert samples.table is not None
+
+
+def test_equal_row_numbers_of_different_arrays_are_not_the_same_observation():
+    stored = [Table.of([{"obs": torch.full((2,), float(start + i))} for i in range(4)]) for start in (0, 10)]
+    index = np.arange(3)
+    obs, next_obs = stored[0].columns["obs"].take(index), stored[1].columns["obs"].take(index + 1)
+    samples = Samples(Table.of(make_batch(3)).with_columns(obs=obs, next_obs=next_obs))
+    data = OnPolicyData(samples, ignore_done=False, with_next=True)
+    assert data.observations[:, 0].tolist() == [0, 1, 2, 11, 12, 13]
+
+
+def test_next_observations_that_are_not_those_of_the_next_sample_come_after_all_others():
+    rows = Table.of([{"obs": torch.full((2,), float(i))} for i in range(5)]).columns["obs"]
+    index = np.array([0, 1, 3])  # after the second sample begins another fragment
+    samples = Samples(Table.of(make_batch(3)).with_columns(obs=rows.take(index), next_obs=rows.take(index + 1)))
+    data = OnPolicyData(samples, ignore_done=False, with_next=True)
+    assert data.observations[:, 0].tolist() == [0, 1, 3, 2, 4]
+
+
+# Policies make of several fragments of trajectories at once, bit by bit, what they make of each fragment alone.
+
+
+Timestep = namedtuple("Timestep", "obs reward done info")
+NSTEP = {"nstep": 3}
+
+
+def of_values(name, **settings):
+    return functools.partial(make_value_policy, name, "collect", **settings)
+
+
+def continuous(cls, space="reparameterization", **settings):
+    return lambda: cls(make_continuous_config(cls, space, **settings), enable_field=["collect"])
+
+
+def on_policy(cls, space="discrete", **settings):
+    return functools.partial(on_policy_samples.make_policy, "collect", cls=cls, space=space, **settings)
+
+
+POLICIES = {
+    **{name: of_values(name, **NSTEP) for name in ("dqn", "c51", "rainbow", "qrdqn", "iqn", "fqf", "sql")},
+    "dqn of one step": of_values("dqn", nstep=1),
+    "bdq": of_values("bdq", **NSTEP),
+    "discrete_cql": of_values("discrete_cql", **NSTEP),
+    "mdqn": of_values("mdqn"),
+    "sqn": of_values("sqn"),
+    "dqfd": functools.partial(test_dqfd.make_policy, "collect"),
+    "sac": continuous(SACPolicy),
+    "cql": continuous(CQLPolicy),
+    "discrete_sac": functools.partial(test_sac.make_discrete_policy, "collect"),
+    "ddpg": continuous(DDPGPolicy, "regression"),
+    "hybrid ddpg": continuous(DDPGPolicy, "hybrid", action_space="hybrid"),
+    "td3": continuous(TD3Policy, "regression"),
+    "td3_bc": continuous(TD3BCPolicy, "regression"),
+    "d4pg": continuous(D4PGPolicy, None, **NSTEP),
+    "iql": continuous(IQLPolicy),
+    "a2c": on_policy(A2CPolicy),
+    **{f"{space} ppo": on_policy(PPOPolicy, space) for space in on_policy_samples.ACTION_SHAPES},
+    "ppo that ignores done": on_policy(PPOPolicy, learn__ignore_done=True),
+    "ppo with its values of then": on_policy(PPOPolicy, recompute_adv=False, learn__value_norm=False),
+    "ppo_offpolicy": on_policy(PPOOffPolicy),
+    "ppo_offpolicy with n-step returns": on_policy(PPOOffPolicy, nstep_return=True, nstep=3),
+    "ppo_pg": on_policy(PPOPGPolicy),
+    "pg": on_policy(PGPolicy),
+    "ppg_offpolicy": functools.partial(test_ppg.make_policy, "collect"),
+    "ppg_offpolicy that ignores done": functools.partial(test_ppg.make_policy, "collect", learn__ignore_done=True),
+    "impala": functools.partial(test_sequence_policies.make_impala, "collect"),
+    "continuous impala": functools.partial(test_sequence_policies.make_impala, "collect", action_space="continuous"),
+    "acer": continuous(ACERPolicy, "discrete", unroll_len=3),
+    "r2d2": functools.partial(test_r2d2.make_policy, "collect"),
+    "bc": functools.partial(test_bc.make_policy, "collect"),
+}
+# What `collect_mode.forward` needs, and whether all fragments are whole episodes.
+EPISODES = ("pg", "ppo_pg")
+
+
+@functools.cache
+def policy_of(name):
+    torch.manual_seed(0)
+    policy = POLICIES[name]()
+    if hasattr(policy, "_values"):  # a network rounds differently for batches of different sizes
+        policy._values = lambda observations: observations.sum(1)
+    return policy
+
+
+def forward(policy, obs):
+    try:
+        return policy.collect_mode.forward({0: obs})[0]
+    except TypeError:
+        return policy.collect_mode.forward({0: obs}, eps=0.5)[0]
+
+
+def collect(policy, lengths, flags, seed=0, is_whole=False):
+    """Transitions of fragments of these lengths that a policy has collected, in columns."""
+    draw, rows = np.random.default_rng(seed), []
+    size = policy.cfg.model.get("obs_shape")
+    for length in lengths:
+        obs = torch.from_numpy(draw.random(size, np.float32))
+        for i in range(length):
+            following = torch.from_numpy(draw.random(size, np.float32))
+            ends = i == length - 1 and (is_whole or bool(draw.integers(2)))
+            step = Timestep(following, torch.from_numpy(draw.standard_normal(1, np.float32)), ends, {})
+            rows.append(
+                {**policy.collect_mode.process_transition(obs, forward(policy, obs), step), **FLAGS[flags](ends, draw)}
+            )
+            obs = following
+    return Table(Table.of(rows).columns, chained=True, lengths=np.array(lengths))
+
+
+@pytest.mark.parametrize("flags", ["done", "all flags", "truncated"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_samples_of_all_fragments_are_those_of_each(name, flags):
+    policy, get_train_sample = policy_of(name), policy_of(name).collect_mode.get_train_sample
+    assert takes_fragments(get_train_sample)
+    for seed, lengths in enumerate(([1], [7, 1, 20, 3, 3, 12])):
+        together = collect(policy, lengths, flags, seed, is_whole=name in EPISODES)
+        parts = [get_train_sample(part) for part in parts_of(together)]
+        assert_same_fragments(get_train_sample(together), parts)

@@ -3,8 +3,6 @@
 A policy's own test file has what is its own: its loss, its settings, its errors.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import random
@@ -473,3 +471,18 @@ def test_each_learning_rate_of_its_settings_is_one_of_an_optimizer(name: str) ->
     optimizers = [part for part in state.values() if isinstance(part, dict) and "param_groups" in part]
     found = {group["lr"] for optimizer in optimizers for group in optimizer["param_groups"]}
     assert {key for key, rate in expected.items() if rate not in found} == set()
+
+
+@each_policy
+def test_an_empty_batch_is_named(name: str) -> None:
+    policy = make(name, "learn")
+    for empty in ([], Samples(Table({}))):
+        with pytest.raises(ValueError, match="empty"):
+            policy.learn_mode.forward(_for_buffers(name, empty))
+
+
+@pytest.mark.parametrize("name", sorted(set(TASKS) - {"r2d2", "r2d2_memory", "impala", "acer", "ppg_offpolicy"}))
+def test_a_policy_of_single_steps_refuses_sequences(name: str) -> None:
+    with pytest.raises(ConfigError):
+        make(name, collect__unroll_len=3)
+    assert make(name, "collect", "eval", collect__unroll_len=3)._unroll_len == 3

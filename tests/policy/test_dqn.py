@@ -181,6 +181,3 @@ def test_noise_is_resampled_for_learning_kept_for_collecting_and_off_for_evaluat
     policy.learn_mode.forward(make_batch(4))
     assert all(layer.enable_noise for layer in layers)
     assert not any(torch.equal(a, b) for a, b in zip(start, noise_of(policy)[1], strict=True))
-
-
-# --- acting ---

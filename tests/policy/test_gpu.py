@@ -1,7 +1,5 @@
 """What holds on a GPU: the updates and actions of the CPU, states that go on on either, and runs that others use."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

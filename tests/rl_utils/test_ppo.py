@@ -7,9 +7,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributions import Categorical, Independent, Normal
 
+from ding.rl_utils.log_prob import ActionTerms
 from ding.rl_utils.ppo import (
+    a2c_data,
+    a2c_error,
+    a2c_error_continuous,
+    a2c_loss,
+    a2c_terms_error,
     clipped_surrogate,
+    ppg_data,
+    ppg_joint_error,
     ppo_data,
     ppo_data_continuous,
     ppo_error,
@@ -304,3 +313,97 @@ def test_the_divergence_from_a_pretrained_policy(kl_type, formula, kind):
         pairs = [[naive_gaussian(m, s, a)[0], naive_gaussian(mo, so, a)[0]] for m, s, mo, so, a in rows]
     expected = sum(formula(p - q) for p, q in pairs) / B
     assert loss.kl_div.item() == pytest.approx(expected)
+
+
+# The auxiliary phase of PPG.
+
+
+def make_data(weight=None):
+    torch.manual_seed(0)
+    return ppg_data(
+        logit_new=torch.randn(3, 4, requires_grad=True),
+        logit_old=torch.randn(3, 4, requires_grad=True),
+        action=torch.tensor([0, 1, 3]),
+        value_new=torch.tensor([0.5, 2.0, -1.0], requires_grad=True),
+        value_old=torch.tensor([0.0, 1.9, 1.0]),
+        return_=torch.tensor([1.0, 0.0, 0.0]),
+        weight=weight,
+    )
+
+
+@pytest.mark.differs(
+    "returns NaN as the cloning loss of PPG",
+    "returns the mean divergence KL(old, new) over all actions",
+)
+def test_cloning_is_the_divergence_of_the_old_policy_from_the_new_over_all_actions():
+    data = make_data()
+    old, new = data.logit_old.softmax(-1).tolist(), data.logit_new.softmax(-1).tolist()
+    expected = [sum(p * math.log(p / q) for p, q in zip(*row, strict=True)) for row in zip(old, new, strict=True)]
+    assert ppg_joint_error(data).behavioral_cloning_loss.item() == pytest.approx(sum(expected) / 3, abs=1e-6)
+
+
+def test_cloning_pulls_the_new_policy_only():
+    data = make_data()
+    ppg_joint_error(data).behavioral_cloning_loss.backward()
+    assert data.logit_old.grad is None
+    difference = (data.logit_new.softmax(-1) - data.logit_old.softmax(-1)) / 3
+    assert torch.allclose(data.logit_new.grad, difference, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 2.0, 0.5])])
+@pytest.mark.parametrize("use_value_clip", [True, False])
+def test_the_auxiliary_loss_is_the_value_loss_of_ppo(weight, use_value_clip):
+    data = make_data(weight)
+    loss = ppg_joint_error(data, clip_ratio=0.3, use_value_clip=use_value_clip).auxiliary_loss
+    expected = []
+    for new, old, target in zip(data.value_new.tolist(), data.value_old.tolist(), data.return_.tolist(), strict=True):
+        clipped = old + min(max(new - old, -0.3), 0.3)
+        expected.append(max((target - new) ** 2, (target - clipped) ** 2) if use_value_clip else (target - new) ** 2)
+    factors = [1.0] * 3 if weight is None else weight.tolist()
+    assert loss.item() == pytest.approx(0.5 * sum(e * w for e, w in zip(expected, factors, strict=True)) / 3)
+
+
+# The losses of A2C against torch's distributions.
+
+
+def check(loss, dist, data):
+    weight = torch.ones(5) if data.weight is None else data.weight
+    assert type(loss) is a2c_loss
+    expected = -(dist.log_prob(data.action) * data.adv * weight).mean()
+    assert loss.policy_loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss.value_loss.item() == pytest.approx(((data.return_ - data.value) ** 2 * weight).mean().item(), rel=1e-5)
+    assert loss.entropy_loss.item() == pytest.approx((dist.entropy() * weight).mean().item(), rel=1e-5)
+
+
+def columns(weighted):
+    """Value, advantage, return and weight of 5 samples."""
+    torch.manual_seed(0)
+    return *torch.randn(3, 5).unbind(0), torch.rand(5) if weighted else None
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_discrete_losses(weighted):
+    rest = columns(weighted)
+    logit = torch.randn(5, 3)
+    data = a2c_data(logit, torch.randint(3, (5,)), *rest)
+    check(a2c_error(data), Categorical(logits=logit), data)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_continuous_losses(weighted):
+    rest = columns(weighted)
+    mu, sigma = torch.randn(5, 2), torch.rand(5, 2) + 0.1
+    data = a2c_data({"mu": mu, "sigma": sigma}, torch.randn(5, 2), *rest)
+    check(a2c_error_continuous(data), Independent(Normal(mu, sigma), 1), data)
+
+
+def test_the_parts_of_an_action_have_their_losses_added():
+    data = a2c_data(None, None, torch.zeros(2), torch.tensor([1.0, 2.0]), torch.ones(2), torch.tensor([1.0, 3.0]))
+    parts = [
+        ActionTerms(torch.tensor([-0.5, -1.0]), torch.tensor([0.1, 0.2])),
+        ActionTerms(torch.tensor([0.25, 0.5]), torch.tensor([1.0, 2.0])),
+    ]
+    loss = a2c_terms_error(parts, data)
+    assert loss.policy_loss.item() == pytest.approx(((0.5 - 0.25) * 1 + (1.0 - 0.5) * 2 * 3) / 2)
+    assert loss.value_loss.item() == pytest.approx((1 + 3) / 2)
+    assert loss.entropy_loss.item() == pytest.approx((0.1 + 1.0 + 3 * (0.2 + 2.0)) / 2)

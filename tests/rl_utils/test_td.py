@@ -1,10 +1,35 @@
 """TD errors and n-step returns against plain-Python twins."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from ding.rl_utils import (
+    a2c_data,
+    a2c_error,
+    a2c_error_continuous,
+    bdq_nstep_td_error,
+    dist_1step_td_data,
+    dist_1step_td_error,
+    dist_nstep_td_data,
+    dist_nstep_td_error,
+    fqf_nstep_td_data,
+    fqf_nstep_td_error,
+    m_q_1step_td_data,
+    m_q_1step_td_error,
+    ppg_data,
+    ppg_joint_error,
+    ppo_data,
+    ppo_data_continuous,
+    ppo_error,
+    ppo_error_continuous,
+    q_nstep_sql_td_error,
+)
 from ding.rl_utils.returns import value_inv_transform, value_transform
 from ding.rl_utils.td import (
     nstep_return,
@@ -168,3 +193,199 @@ def test_q_v_1step_error_compares_the_chosen_q(agents):
     _, error = q_v_1step_td_error(q_v_1step_td_data(q, v, act, reward, done, None), 0.9)
     target = view_similar(reward, v) + 0.9 * view_similar(1 - done, v) * v
     assert torch.allclose(error, (q.gather(-1, act.unsqueeze(-1)).squeeze(-1) - target) ** 2)
+
+
+# TD errors of Munchausen, soft and branching Q-learning against loops over samples and actions.
+
+
+WEIGHT = torch.tensor([2.0, 0.5, 1.0])
+
+
+def softmax(values, tau):
+    exponentials = [math.exp(value / tau) for value in values]
+    return [value / sum(exponentials) for value in exponentials]
+
+
+def make_munchausen_data(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    q, target_q, next_q = (2 * torch.randn(3, 4, generator=generator) for _ in range(3))
+    reward, done = torch.randn(3, generator=generator), torch.tensor([0.0, 1.0, 0.0])
+    return m_q_1step_td_data(q.requires_grad_(), target_q, next_q, torch.tensor([1, 0, 3]), reward, done, WEIGHT)
+
+
+@pytest.mark.parametrize(("tau", "alpha"), [(0.03, 0.9), (2.0, 0.5)])
+def test_munchausen_error(tau, alpha):
+    data = make_munchausen_data()
+    loss, error, gap, clipped = m_q_1step_td_error(data, 0.9, tau, alpha)
+    expected, gaps, clips = [], [], []
+    for b in range(3):
+        act, values, next_values = int(data.act[b]), data.target_q[b].tolist(), data.next_q[b].tolist()
+        log_pi = values[act] - max(values)
+        log_pi -= tau * math.log(sum(math.exp((value - max(values)) / tau) for value in values))
+        clips.append(float(log_pi < -1))
+        pi = softmax([value - max(next_values) for value in next_values], tau)
+        terms = [p * (v - tau * math.log(p)) for p, v in zip(pi, next_values, strict=True) if p > 0]
+        target = data.reward[b].item() + alpha * min(max(log_pi, -1), 0) + 0.9 * (1 - data.done[b].item()) * sum(terms)
+        expected.append((data.q[b, act].item() - target) ** 2)
+        first, second, *_ = sorted(values, reverse=True)
+        gaps.append(first - second)
+    assert error.tolist() == pytest.approx(expected, abs=1e-4)
+    assert loss.item() == pytest.approx((torch.tensor(expected) * WEIGHT).mean().item(), abs=1e-4)
+    assert gap.item() == pytest.approx(sum(gaps) / 3, abs=1e-5)
+    assert clipped.tolist() == clips
+    assert tau != 0.03 or 0 < sum(clips) < 3
+
+
+def test_munchausen_targets_have_no_gradient_and_another_criterion_counts():
+    data = make_munchausen_data()
+    data = data._replace(target_q=data.target_q.requires_grad_(), next_q=data.next_q.requires_grad_())
+    loss, error, *_ = m_q_1step_td_error(data, 0.9, 0.5, 0.9, nn.SmoothL1Loss(reduction="none"))
+    loss.backward()
+    assert data.target_q.grad is None and data.next_q.grad is None
+    assert [(row != 0).nonzero().flatten().tolist() for row in data.q.grad] == [[1], [0], [3]]
+    squared = m_q_1step_td_error(data, 0.9, 0.5, 0.9)[1]
+    small = squared < 1
+    assert small.any() and not small.all()
+    assert torch.allclose(error, torch.where(small, squared / 2, squared.sqrt() - 0.5), atol=1e-6)
+
+
+def make_data(nstep=2, seed=0, shape=(3, 4), agents=()):
+    generator = torch.Generator().manual_seed(seed)
+    q, next_q = (torch.randn(*shape, generator=generator) for _ in range(2))
+    action, next_action = (torch.randint(shape[-1], shape[:-1], generator=generator) for _ in range(2))
+    reward, done = torch.randn(nstep, 3, generator=generator), torch.tensor([0.0, 1.0, 0.0])
+    return q_nstep_td_data(q.requires_grad_(), next_q.requires_grad_(), action, next_action, reward, done, WEIGHT)
+
+
+@pytest.mark.parametrize("value_gamma", [None, torch.tensor([0.3, 0.5, 0.7])])
+def test_soft_error(value_gamma):
+    data = make_data()
+    loss, error, value = q_nstep_sql_td_error(data, 0.9, 0.2, nstep=2, value_gamma=value_gamma)
+    expected, values = [], []
+    for b in range(3):
+        values.append(0.2 * math.log(sum(math.exp(q / 0.2) for q in data.next_n_q[b].tolist())))
+        factor = 0.81 if value_gamma is None else value_gamma[b].item()
+        rewards = data.reward[:, b].tolist()
+        target = rewards[0] + 0.9 * rewards[1] + factor * (1 - data.done[b].item()) * values[b]
+        expected.append((data.q[b, data.action[b]].item() - target) ** 2)
+    assert value.tolist() == pytest.approx(values, abs=1e-5)
+    assert error.tolist() == pytest.approx(expected, abs=1e-4)
+    assert loss.item() == pytest.approx((torch.tensor(expected) * WEIGHT).mean().item(), abs=1e-4)
+    loss.backward()
+    assert data.next_n_q.grad is None
+    assert (data.q.grad != 0).sum(-1).tolist() == [1, 1, 1]
+
+
+@pytest.mark.differs("learns a target for each branch of BDQ", "learns one for all, which the paper found best")
+@pytest.mark.parametrize("value_gamma", [None, torch.tensor([0.3, 0.5, 0.7])])
+def test_branches_learn_one_target(value_gamma):
+    data = make_data(shape=(3, 2, 4))
+    loss, error = bdq_nstep_td_error(data, 0.9, nstep=2, value_gamma=value_gamma)
+    expected = []
+    for b in range(3):
+        next_value = sum(data.next_n_q[b, d, data.next_n_action[b, d]].item() for d in range(2)) / 2
+        factor = 0.81 if value_gamma is None else value_gamma[b].item()
+        rewards = data.reward[:, b].tolist()
+        target = rewards[0] + 0.9 * rewards[1] + factor * (1 - data.done[b].item()) * next_value
+        expected.append(sum((data.q[b, d, data.action[b, d]].item() - target) ** 2 for d in range(2)) / 2)
+    assert error.tolist() == pytest.approx(expected, abs=1e-4)
+    assert loss.item() == pytest.approx((torch.tensor(expected) * WEIGHT).mean().item(), abs=1e-4)
+    loss.backward()
+    assert data.next_n_q.grad is None
+    assert (data.q.grad != 0).sum(-1).tolist() == [[1, 1]] * 3
+
+
+# Weights of samples: every loss takes [B] and [B, 1] alike, and refuses other shapes.
+
+
+B, N, A = 4, 3, 2
+OF_SAMPLES = torch.tensor([0.5, 2.0, 0.0, 1.5])
+
+
+def draw(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape) + sum(shape)))
+
+
+ACTION = torch.tensor([0, 2, 1, 1])
+AGENT_ACTION = torch.tensor([[0, 1], [2, 2], [1, 0], [0, 0]])
+DONE = torch.tensor([0.0, 1.0, 0.0, 0.0])
+Q, Q_AGENTS, DIST, QUANTILES = draw(B, N), draw(B, A, N), draw(B, N, 5).softmax(-1), draw(B, 6, N)
+DIST_AGENTS = draw(B, A, N, 5).softmax(-1)
+GAUSSIAN = {"mu": draw(B, A), "sigma": torch.rand(B, A) + 0.5}
+
+LOSSES = {
+    "q_1step": lambda w: [q_1step_td_error(q_1step_td_data(Q, 2 * Q, ACTION, ACTION, draw(B), DONE, w), 0.9)],
+    "q_nstep": lambda w: q_nstep_td_error(q_nstep_td_data(Q, 2 * Q, ACTION, ACTION, draw(2, B), DONE, w), 0.9, 2)[:1],
+    "q_nstep_agents": lambda w: q_nstep_td_error(
+        q_nstep_td_data(Q_AGENTS, 2 * Q_AGENTS, AGENT_ACTION, AGENT_ACTION, draw(2, B, A), DONE, w), 0.9, 2
+    )[:1],
+    "q_nstep_rescaled": lambda w: q_nstep_td_error_with_rescale(
+        q_nstep_td_data(Q, 2 * Q, ACTION, ACTION, draw(2, B), DONE, w), 0.9, 2
+    )[:1],
+    "v_1step": lambda w: v_1step_td_error(v_1step_td_data(draw(B), -draw(B), draw(B), DONE, w), 0.9)[:1],
+    "v_1step_agents": lambda w: v_1step_td_error(v_1step_td_data(draw(B, A), -draw(B, A), draw(B), None, w), 0.9)[:1],
+    "v_nstep": lambda w: v_nstep_td_error(v_nstep_td_data(draw(B), -draw(B), draw(2, B), DONE, w, None), 0.9, 2)[:1],
+    "q_v_1step": lambda w: q_v_1step_td_error(q_v_1step_td_data(Q, draw(B), ACTION, draw(B), DONE, w), 0.9)[:1],
+    "dist_1step": lambda w: [
+        dist_1step_td_error(dist_1step_td_data(DIST, DIST, ACTION, ACTION, draw(B), DONE, w), 0.9, -1, 1, 5)
+    ],
+    "dist_nstep": lambda w: dist_nstep_td_error(
+        dist_nstep_td_data(DIST, DIST, ACTION, ACTION, draw(2, B), DONE, w), 0.9, -1, 1, 5, 2
+    )[:1],
+    "dist_nstep_agents": lambda w: dist_nstep_td_error(
+        dist_nstep_td_data(DIST_AGENTS, DIST_AGENTS, AGENT_ACTION, AGENT_ACTION, draw(2, B), DONE, w), 0.9, -1, 1, 5, 2
+    )[:1],
+    "fqf": lambda w: fqf_nstep_td_error(
+        fqf_nstep_td_data(QUANTILES, 2 * QUANTILES, ACTION, ACTION, draw(2, B), DONE, torch.rand(B, 6), w), 0.9, 2
+    )[:1],
+    "ppo": lambda w: ppo_error(ppo_data(Q, 2 * Q, ACTION, draw(B), -draw(B), draw(B), 3 * draw(B), w))[0][:3],
+    "ppo_agents": lambda w: ppo_error(
+        ppo_data(Q_AGENTS, 2 * Q_AGENTS, AGENT_ACTION, draw(B, A), -draw(B, A), 2 * draw(B, A), 3 * draw(B, A), w)
+    )[0][:3],
+    "ppo_continuous": lambda w: ppo_error_continuous(
+        ppo_data_continuous(GAUSSIAN, GAUSSIAN, draw(B, A), draw(B), -draw(B), draw(B), 3 * draw(B), w)
+    )[0][:3],
+    "ppg": lambda w: ppg_joint_error(ppg_data(Q, 2 * Q, ACTION, draw(B), -draw(B), draw(B), w))[:1],
+    "a2c": lambda w: a2c_error(a2c_data(Q, ACTION, draw(B), -draw(B), draw(B), w)),
+    "a2c_continuous": lambda w: a2c_error_continuous(a2c_data(GAUSSIAN, draw(B, A), draw(B), -draw(B), draw(B), w)),
+}
+
+
+def values(losses):
+    return [loss.item() for loss in losses]
+
+
+@pytest.fixture(params=LOSSES)
+def losses_of(request):
+    def losses(weight):
+        torch.manual_seed(0)
+        return values(LOSSES[request.param](weight))
+
+    return losses
+
+
+@pytest.mark.differs(
+    "multiplies each error by the weights of all samples if weights are [B, 1], and fails on [B] in "
+    "`dist_1step_td_error`",
+    "accepts [B] and [B, 1]",
+)
+def test_a_weight_is_one_number_for_each_sample_whether_it_has_an_axis_of_its_own_or_not(losses_of):
+    weighted = losses_of(OF_SAMPLES)
+    for same in (
+        OF_SAMPLES.unsqueeze(1),
+        OF_SAMPLES.double().numpy(),
+        OF_SAMPLES.unsqueeze(1).numpy(),
+        OF_SAMPLES.tolist(),
+    ):
+        assert losses_of(same) == weighted
+    # A loss is linear in the weights of its samples.
+    each = [losses_of(row) for row in torch.diag(OF_SAMPLES)]
+    assert [sum(column) for column in zip(*each, strict=True)] == pytest.approx(weighted, abs=1e-5)
+    assert weighted != pytest.approx(losses_of(None))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, B), (B, 2), (B, B), (B, 1, 1)])
+def test_a_weight_of_another_shape_is_refused(losses_of, shape):
+    for weight in (torch.ones(shape), np.ones(shape)):
+        with pytest.raises(ValueError, match="weight has shape"):
+            losses_of(weight)

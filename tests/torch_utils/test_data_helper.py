@@ -1,3 +1,5 @@
+import logging
+import threading
 from collections import namedtuple
 
 import numpy as np
@@ -7,6 +9,7 @@ from easydict import EasyDict
 from torch import nn
 
 from ding.torch_utils import (
+    CudaFetcher,
     LogDict,
     build_log_buffer,
     get_null_data,
@@ -23,6 +26,8 @@ from ding.torch_utils import (
     unsqueeze,
     zeros_like,
 )
+from ding.torch_utils.network.nn_module import DataParallel
+from ding.torch_utils.optimizer_helper import is_differentiable
 
 Pair = namedtuple("Pair", ["a", "b"])
 
@@ -234,3 +239,102 @@ def test_log_buffer_holds_no_tensors():
     assert buffer == {"a": 0.5, "b": [1.0], "c": "x"}
     with pytest.raises(TypeError):
         buffer.update(d=1)
+
+
+# DataParallel on at most one device: the model as it is.
+
+
+class Net(nn.Linear):
+    def greet(self):
+        return f"{self.in_features} in"
+
+
+def test_attributes_and_methods_of_the_model_can_be_asked_for():
+    model = DataParallel(Net(4, 2))
+    assert model.out_features == 2 and model.greet() == "4 in"
+    assert model.weight is model.module.weight
+    with pytest.raises(AttributeError):
+        _ = model.colour
+
+
+def test_it_runs_and_trains_the_model_under_torchs_names():
+    torch.manual_seed(0)
+    model = DataParallel(Net(4, 2))
+    x = torch.rand(3, 4, device=model.weight.device)
+    assert torch.equal(model(x), model.module(x))
+    assert list(model.state_dict()) == ["module.weight", "module.bias"]
+    model(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+# is_differentiable.
+
+
+def loss_of(*nets):
+    return sum(net(torch.ones(1, 2)).sum() for net in nets)
+
+
+def test_all_parameters_of_one_or_several_modules_get_gradients():
+    a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+    assert is_differentiable(loss_of(a), a) is None
+    a.zero_grad()
+    is_differentiable(loss_of(a, b), [a, b])
+    assert a.weight.grad is not None
+
+
+def test_a_parameter_without_gradient_is_named():
+    a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+    with pytest.raises(AssertionError, match="weight, bias"):
+        is_differentiable(loss_of(a), [a, b])
+
+
+def test_a_missing_gradient_can_be_logged_instead(caplog):
+    a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+    with caplog.at_level(logging.WARNING):
+        is_differentiable(loss_of(a), [a, b], print_instead=True)
+    assert "weight, bias" in caplog.text
+
+
+def test_batches_come_in_order_and_the_end_is_told():
+    fetcher = CudaFetcher(iter([{"x": torch.tensor(i)} for i in range(6)]), "cpu", queue_size=2)
+    assert iter(fetcher) is fetcher
+    fetcher.run()
+    fetcher.run()
+    assert fetcher.next()["x"].item() == 0
+    assert [batch["x"].item() for batch in fetcher] == [1, 2, 3, 4, 5]
+    fetcher.close()
+
+
+def test_an_error_of_the_source_reaches_next():
+    def source():
+        yield 1
+        raise ZeroDivisionError("of the test")
+
+    fetcher = CudaFetcher(source(), "cpu")
+    fetcher.run()
+    assert next(fetcher) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(fetcher)
+    fetcher.close()
+
+
+def test_closing_ends_the_thread_and_next_gives_none():
+    before = set(threading.enumerate())
+    fetcher = CudaFetcher(iter(int, 1), "cpu")
+    fetcher.close()
+    fetcher.run()
+    assert next(fetcher) == 0
+    fetcher.close()
+    fetcher.close()
+    assert next(fetcher) is None
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.gpu
+def test_batches_arrive_on_the_gpu():
+    fetcher = CudaFetcher(iter([{"x": torch.full((1000,), float(i))} for i in range(20)]), "cuda")
+    fetcher.run()
+    assert [(batch["x"].is_cuda, batch["x"].sum().item()) for batch in fetcher] == [
+        (True, 1000.0 * i) for i in range(20)
+    ]
+    fetcher.close()

@@ -1,7 +1,5 @@
 """Autocast while learning, the scale of the loss, and compiled models."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a process that was started by another does about signals, and about the other's death."""
 
-from __future__ import annotations
-
 import ctypes
 import multiprocessing
 import os

@@ -1,5 +1,4 @@
 import pickle
-import sys
 import zlib
 
 import numpy as np
@@ -46,11 +45,11 @@ def test_pickled_content_is_refused_and_not_run():
 
 
 @pytest.mark.differs("ends the process if lz4 or cv2 is missing", "raises an ImportError that names the package")
-def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lz4.block", None)
+def test_a_missing_package_is_named(put_module):
+    put_module("lz4.block", None)
     with pytest.raises(ImportError, match="lz4"):
         get_data_compressor("lz4")(DATA)
-    monkeypatch.setitem(sys.modules, "cv2", None)
+    put_module("cv2", None)
     with pytest.raises(ImportError, match="opencv-python-headless"):
         get_data_compressor("jpeg")(np.zeros((2, 2), np.uint8))
 

@@ -1,7 +1,5 @@
 """Helpers for values, dicts, classes and seeds, and the scheduler."""
 
-from __future__ import annotations
-
 import random
 from typing import NamedTuple
 
@@ -30,11 +28,6 @@ from ding.utils.default_helper import (
     set_pkg_seed,
     squeeze,
 )
-
-
-@pytest.fixture(autouse=True)
-def fresh_warnings():
-    one_time_warning.cache_clear()
 
 
 def test_one_time_warning_warns_once_for_each_text(caplog):
@@ -315,31 +308,21 @@ def test_calls_during_the_cooldown_do_not_count_also_at_the_start():
 
 
 @pytest.mark.parametrize(
-    ("mode", "factor", "expected"),
+    ("mode", "factor", "param", "change_range", "expected"),
     [
-        ("reduce", 3.0, [-1, -1]),
-        ("add", 0.6, [0.6, 1]),
-        ("multi", 2.0, [0, 0]),
-        ("div", 2.0, [0, 0]),
+        ("reduce", 3.0, 0.0, [-1, 1], [-1, -1]),
+        ("add", 0.6, 0.0, [-1, 1], [0.6, 1]),
+        ("multi", 2.0, 0.0, [-1, 1], [0, 0]),
+        ("div", 2.0, 0.0, [-1, 1], [0, 0]),
+        ("multi", 3.0, 1.0, [0.4, 8], [3, 8, 8]),
+        ("multi", 0.5, 1.0, [0.4, 8], [0.5, 0.4, 0.4]),
+        ("div", 2.0, 1.0, [0.4, 8], [0.5, 0.4, 0.4]),
+        ("div", 0.3, 1.0, [0.4, 8], [10 / 3, 8, 8]),
     ],
 )
-def test_the_parameter_stays_in_its_range(mode, factor, expected):
-    cfg = {"patience": 0, "schedule_mode": mode, "factor": factor}
-    assert run(cfg, [1.0] * 3, param=0.0)[1:] == expected
-
-
-@pytest.mark.parametrize(
-    ("mode", "factor", "expected"),
-    [
-        ("multi", 3.0, [3, 8, 8]),
-        ("multi", 0.5, [0.5, 0.4, 0.4]),
-        ("div", 2.0, [0.5, 0.4, 0.4]),
-        ("div", 0.3, [10 / 3, 8, 8]),
-    ],
-)
-def test_factors_multiply_and_divide_within_the_range(mode, factor, expected):
-    cfg = {"patience": 0, "schedule_mode": mode, "factor": factor, "change_range": [0.4, 8]}
-    assert run(cfg, [1.0] * 4)[1:] == expected
+def test_the_parameter_stays_in_its_range(mode, factor, param, change_range, expected):
+    cfg = {"patience": 0, "schedule_mode": mode, "factor": factor, "change_range": change_range}
+    assert run(cfg, [1.0] * (1 + len(expected)), param)[1:] == expected
 
 
 def test_a_metric_that_is_not_a_float_is_refused():

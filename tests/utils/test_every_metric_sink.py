@@ -1,7 +1,5 @@
 """What every sink of metrics promises: exact values by tag and step, resuming, odd input, and writes that fail."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import json

@@ -100,8 +100,7 @@ def test_a_missing_file_is_file_not_found(tmp_path):
     "removes files by an unquoted `rm -rf` of a shell, in the background",
     "removes them before it returns",
 )
-def test_remove_file_deletes_at_once_files_folders_and_links_but_not_what_links_point_to(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_remove_file_deletes_at_once_files_folders_and_links_but_not_what_links_point_to():
     os.makedirs("folder/sub")
     for name in ("file", "name with spaces; rm x", "x", "folder/sub/y"):
         with open(name, "w"):
@@ -116,8 +115,7 @@ def test_remove_file_deletes_at_once_files_folders_and_links_but_not_what_links_
 
 
 @pytest.mark.parametrize("call", [read_file, remove_file, lambda path, **kw: save_file(path, 1, **kw)])
-def test_remote_stores_are_refused_clearly(call, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_remote_stores_are_refused_clearly(call):
     for path, fs_type in (("s3://bucket/x", None), ("S3://bucket/x", None), ("x", "ceph"), ("x", "mc")):
         with pytest.raises(NotImplementedError, match="remote store"):
             call(path, fs_type=fs_type)
@@ -130,8 +128,7 @@ def test_remote_stores_are_refused_clearly(call, tmp_path, monkeypatch):
     "treats local paths that begin with `s3` as remote, and pickles locally without a client",
     "treats only `s3://` as remote, and raises an error without a client",
 )
-def test_a_local_folder_whose_name_begins_with_s3_is_local(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_local_folder_whose_name_begins_with_s3_is_local():
     save_file("s3stuff/x", 1)
     assert read_file("s3stuff/x") == 1 and read_file("s3stuff/x", fs_type="normal") == 1
     assert os.listdir("s3stuff") == ["x"]

@@ -1,19 +1,18 @@
 """Text logs and TensorBoard files: their lines and entries, their ends, and disks that are full."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re
 import resource
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
 
-from ding.utils.log_helper import DistributedWriter, LoggerFactory, build_logger, pretty_print
+from ding.utils.log_helper import DistributedWriter, LoggerFactory, build_logger, only_shows, pretty_print, shown
 from tests.programs import run_python
 
 
@@ -181,3 +180,32 @@ def test_get_instance_without_arguments_is_the_root(tmp_path, monkeypatch):
     first = DistributedWriter.get_instance(str(tmp_path))
     second = DistributedWriter.get_instance(str(tmp_path))
     assert DistributedWriter.get_instance() is first and second is not first
+
+
+# What is only for showing: its failures are told once, and end nothing.
+
+
+class Unready:
+    """Like an env whose `__repr__` reads what only `reset` sets."""
+
+    def __repr__(self) -> str:
+        return f"Unready({self.inner})"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("text_of", [repr, str])
+def test_an_object_that_cannot_be_shown_is_named_by_its_class(text_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert [shown(Unready(), text_of), shown(Unready())] == ["<Unready>", "<Unready>"]
+    (message,) = caplog.messages
+    assert "Unready" in message and "AttributeError" in message
+
+
+def test_each_cause_is_told_once_for_each_set_of_what_was_told(caplog: pytest.LogCaptureFixture) -> None:
+    own: set[str] = set()
+    for told in (None, None, own, own):
+        for what in ("one", "other"):
+            with only_shows(what, told):
+                raise OSError("disk\nfull")
+    assert [message.split(";")[0] for message in caplog.messages] == [
+        *("one fails with OSError: disk full", "other fails with OSError: disk full") * 2
+    ]
+    assert all(record.levelno == logging.WARNING for record in caplog.records)

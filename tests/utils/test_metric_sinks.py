@@ -1,11 +1,8 @@
 """Sinks of metrics: the exact contents of the files, what trackers get, resuming, and writes that fail."""
 
-from __future__ import annotations
-
 import errno
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,9 +178,9 @@ def test_a_wrong_section_is_refused(section: Any, message: str) -> None:
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_missing_package_is_named_with_the_line_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, put_module: Callable[[str, object], None], name: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, name, None)
+    put_module(name, None)
     with pytest.raises(ImportError, match=f"pip install {name}"):
         create_metric_writer(str(tmp_path), RunInfo(str(tmp_path)), {"sinks": [name]})
 
@@ -192,9 +189,9 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
 
 
 @pytest.fixture
-def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
+def wandb(put_module: Callable[[str, object], None]) -> FakeWandb:
     fake = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", fake)
+    put_module("wandb", fake)
     return fake
 
 
@@ -232,9 +229,9 @@ def test_wandb_gets_each_record_with_its_axes(tmp_path: Path, wandb: FakeWandb) 
 
 
 @pytest.fixture
-def mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMlflow:
+def mlflow(put_module: Callable[[str, object], None]) -> FakeMlflow:
     fake = FakeMlflow()
-    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    put_module("mlflow", fake)
     return fake
 
 

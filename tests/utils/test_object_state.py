@@ -1,7 +1,5 @@
 """The state of objects: the attributes that their classes declare, as plain values."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import deque

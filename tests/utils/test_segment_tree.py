@@ -1,7 +1,5 @@
 """The segment trees, against reference values and against the plain definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

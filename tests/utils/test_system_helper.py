@@ -1,7 +1,5 @@
 """Addresses and ports, threads that tell their errors, and the address of an operator."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -57,9 +55,9 @@ def _no_operator(monkeypatch):
         monkeypatch.delenv(f"KUBERNETES_{name}", raising=False)
 
 
-def test_the_environment_says_where_it_is_and_who_asks(monkeypatch):
+def test_the_environment_says_where_it_is_and_who_asks(set_env):
     for name, value in zip(VARIABLES, ("10.0.0.1:8080", "v2", "ours", "job-coordinator"), strict=True):
-        monkeypatch.setenv(f"KUBERNETES_{name}", value)
+        set_env(**{f"KUBERNETES_{name}": value})
     assert get_operator_server_kwargs({}) == {
         "host": "10.0.0.1",
         "port": 8080,
@@ -69,9 +67,8 @@ def test_the_environment_says_where_it_is_and_who_asks(monkeypatch):
     }
 
 
-def test_the_config_comes_first_and_the_rest_has_defaults(monkeypatch):
-    monkeypatch.setenv("KUBERNETES_SERVER_URL", "10.0.0.1:8080")
-    monkeypatch.setenv("KUBERNETES_SERVER_API_VERSION", "v2")
+def test_the_config_comes_first_and_the_rest_has_defaults(monkeypatch, set_env):
+    set_env(KUBERNETES_SERVER_URL="10.0.0.1:8080", KUBERNETES_SERVER_API_VERSION="v2")
     assert get_operator_server_kwargs({"system_addr": "op:1", "api_version": "/v3"}) == {
         "host": "op",
         "port": 1,

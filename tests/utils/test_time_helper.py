@@ -1,7 +1,5 @@
 """Timers, the watchdog and the profiler."""
 
-from __future__ import annotations
-
 import os
 import pstats
 import signal

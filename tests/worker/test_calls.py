@@ -1,7 +1,5 @@
 """How many Python calls into the package a round of training makes: a measure of its overhead that is free of noise."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter
@@ -80,10 +78,9 @@ def calls_of_a_round(manager, env_num, n_sample):
         ("env_pool", 256, 2048, {"collect": 467, "push": 29, "sample": 34, "train": 75}),
     ],
 )
-def test_a_round_makes_no_more_calls_than_it_did(manager, env_num, n_sample, most, tmp_path, monkeypatch):
+def test_a_round_makes_no_more_calls_than_it_did(manager, env_num, n_sample, most, monkeypatch):
     if manager == "env_pool":
         pytest.importorskip("envpool")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ThruputController, "_decay", lambda self: None)  # once a second, not once a round
     calls = calls_of_a_round(manager, env_num, n_sample)
     assert calls.keys() == most.keys()

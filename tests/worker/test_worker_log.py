@@ -10,11 +10,6 @@ from ding.worker.worker_log import WorkerLog
 from tests.fakes import FakeWriter
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def test_a_rank_that_does_not_monitor_writes_nothing_but_its_records_can_be_handled(monkeypatch, caplog):
     monkeypatch.setattr(worker_log, "get_rank", lambda: 1)
     log = WorkerLog("exp", "collector", FakeWriter(), is_monitor=False)

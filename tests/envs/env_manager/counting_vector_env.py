@@ -1,7 +1,5 @@
 """A vector env whose envs count, in each of gymnasium's autoreset modes."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

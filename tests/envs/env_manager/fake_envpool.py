@@ -1,7 +1,5 @@
 """A module with the interface of envpool, whose envs count: observations are [seed, episode, step]."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,8 +1,5 @@
 """`act` and `ready_block` of each manager say what its documented `step` and `ready_obs` say."""
 
-from __future__ import annotations
-
-import sys
 from functools import partial
 
 import numpy as np
@@ -67,8 +64,8 @@ MANAGERS = [
 
 
 @pytest.fixture(autouse=True)
-def envpool(monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", FakeEnvpool())
+def envpool(put_module):
+    put_module("envpool", FakeEnvpool())
 
 
 def launched(make, **cfg):

@@ -1,7 +1,5 @@
 """What holds for every manager, however its processes start and its observations travel."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,8 +1,5 @@
 """Envs of EnvPool: exact contents with a fake of its module, and training with EnvPool itself where it is installed."""
 
-from __future__ import annotations
-
-import sys
 from functools import partial
 
 import numpy as np
@@ -17,9 +14,9 @@ from tests.envs.env_manager.workers import collected, collector_over, episodes
 
 
 @pytest.fixture
-def library(monkeypatch):
+def library(put_module):
     library = FakeEnvpool()
-    monkeypatch.setitem(sys.modules, "envpool", library)
+    put_module("envpool", library)
     return library
 
 

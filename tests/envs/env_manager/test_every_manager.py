@@ -1,7 +1,5 @@
 """What every manager of single envs does, whether they are in this process or in processes of their own."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """The manager `gym_vector`, which is `subprocess` by another name."""
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 

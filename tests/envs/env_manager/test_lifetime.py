@@ -1,7 +1,5 @@
 """No process of an env outlives its manager, nor the process that the manager is in, however that ends."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import multiprocessing.forkserver

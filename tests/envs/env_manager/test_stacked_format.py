@@ -1,7 +1,5 @@
 """The V2 managers: stacked observations and actions, trees of arrays, and which env an action is for."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

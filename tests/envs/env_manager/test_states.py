@@ -1,7 +1,5 @@
 """States of env managers: what follows a state is what would have followed without a stop, to the last bit."""
 
-from __future__ import annotations
-
 import functools
 
 import gymnasium

@@ -1,7 +1,5 @@
 """The managers with processes: states, what is returned, failures, limits. Everything here forks; see test_contract."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

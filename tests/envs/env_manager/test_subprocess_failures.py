@@ -1,7 +1,5 @@
 """Envs that fail, die or hang in their processes: what is raised, and what becomes of the manager."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Vector envs of gymnasium: every step exactly once, in each autoreset mode, and what configs may say of them."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The base of the wrappers, and what lies between them and envs of other interfaces."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,8 +1,5 @@
 """Wrappers for images."""
 
-from __future__ import annotations
-
-import sys
 import types
 
 import numpy as np
@@ -21,7 +18,7 @@ from tests.envs.toys import Toy, play
 
 
 @pytest.fixture
-def cv2(monkeypatch):
+def cv2(put_module):
     """A stand-in for OpenCV that resizes by taking every so many pixels and, as OpenCV, takes few dtypes."""
 
     def resize(frame, size, interpolation):
@@ -35,7 +32,7 @@ def cv2(monkeypatch):
 
     module = types.ModuleType("cv2")
     module.INTER_AREA, module.COLOR_RGB2GRAY, module.resize, module.cvtColor = "area", "gray", resize, gray
-    monkeypatch.setitem(sys.modules, "cv2", module)
+    put_module("cv2", module)
 
 
 def images(shape, dtype=np.uint8, high=255, **kwargs):

@@ -1,7 +1,5 @@
 """Wrappers that scale observations and rewards to about unit variance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

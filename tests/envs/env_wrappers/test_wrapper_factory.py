@@ -1,7 +1,5 @@
 """Wrappers by name, class or function, in the interface that each expects."""
 
-from __future__ import annotations
-
 import functools
 
 import gymnasium
@@ -80,13 +78,12 @@ def test_a_wrapper_is_made_by_type_and_kwargs_and_the_config_stays():
     assert create_env_wrapper(Toy(), {"type": "frame_stack"}).n_frames == 4
 
 
-def test_modules_that_register_a_wrapper_are_imported_first(tmp_path, monkeypatch):
+def test_modules_that_register_a_wrapper_are_imported_first(import_folder):
     text = (
         "from ding.envs import EnvWrapper\nfrom ding.utils import ENV_WRAPPER_REGISTRY\n"
         "@ENV_WRAPPER_REGISTRY.register('of_tmp')\nclass OfTmp(EnvWrapper):\n    pass\n"
     )
-    (tmp_path / "wrapper_of_tmp.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
+    (import_folder / "wrapper_of_tmp.py").write_text(text)
     env = create_env_wrapper(Toy(), {"type": "of_tmp", "import_names": ["wrapper_of_tmp"]})
     assert type(env).__name__ == "OfTmp"
     del ENV_WRAPPER_REGISTRY["of_tmp"]

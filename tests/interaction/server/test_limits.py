@@ -11,16 +11,16 @@ import psutil
 import pytest
 
 from ding.interaction import server as server_module
-from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, raw
+from tests.interaction.fakes import DEADLINE_S, Adder, Watcher, outcome, raw, self_token_of
 
 SECRET = "s3cret-" + "x" * 40
 MEGABYTE = 2**20
 SERVE = """
 import sys
-from tests.interaction.fakes import Adder
+from tests.interaction.fakes import Adder, self_token_of
 with Adder() as slave:
     assert slave.ping()
-    print(slave.port, slave._Role__self_token, flush=True)
+    print(slave.port, self_token_of(slave), flush=True)
     sys.stdin.read()
 """
 
@@ -94,7 +94,7 @@ def read_all(client):
 
 
 def own_ping(server, *headers):
-    lines = ["GET /ping HTTP/1.1", f"Host: 127.0.0.1:{server.port}", f"Token: {server._Role__self_token}", *headers]
+    lines = ["GET /ping HTTP/1.1", f"Host: 127.0.0.1:{server.port}", f"Token: {self_token_of(server)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
@@ -124,8 +124,8 @@ def test_a_head_without_end_is_cut_off():
     "framing",
     ["", "Content-Length: -1", "Content-Length: 10\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked"],
 )
-def test_a_stranger_gets_one_reply_and_the_rest_is_not_parsed(monkeypatch, framing):
-    monkeypatch.setenv("DING_TOKEN", SECRET)
+def test_a_stranger_gets_one_reply_and_the_rest_is_not_parsed(set_env, framing):
+    set_env(DING_TOKEN=SECRET)
     with Adder() as slave:
         request = f"POST /ping HTTP/1.1\r\nHost: 127.0.0.1:{slave.port}\r\n{framing}\r\n\r\n".encode()
         with opened(slave.port, request * 3) as client:

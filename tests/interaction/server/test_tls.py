@@ -23,8 +23,8 @@ def certify(tmp_path, monkeypatch):
 
 
 @pytest.fixture(params=["", "s3cret"], ids=["without token", "with token"])
-def token(request, monkeypatch):
-    monkeypatch.setenv("DING_TOKEN", request.param)
+def token(request, set_env):
+    set_env(DING_TOKEN=request.param)
 
 
 @pytest.mark.differs(
@@ -32,8 +32,8 @@ def token(request, monkeypatch):
     "encrypts them off loopback, with a certificate derived from the token, or your own",
 )
 @pytest.mark.guarantees("strangers")
-def test_off_loopback_both_ends_use_the_certificate_of_the_run(monkeypatch):
-    monkeypatch.setenv("DING_TOKEN", "s3cret" * 5)
+def test_off_loopback_both_ends_use_the_certificate_of_the_run(set_env):
+    set_env(DING_TOKEN="s3cret" * 5)
     slave, master = Adder("0.0.0.0"), Watcher("0.0.0.0")
     with slave, master:
         assert master.my_address == f"https://{get_host_ip()}:{master.port}"
@@ -42,7 +42,7 @@ def test_off_loopback_both_ends_use_the_certificate_of_the_run(monkeypatch):
                 assert connection.run({"a": 1, "b": 1}, DEADLINE_S)[1] == {"sum": 2}
         assert slave.ping() and master.ping()
         # A server that does not know the token cannot pose as one of the run, nor read the token.
-        monkeypatch.setenv("DING_TOKEN", "another" * 5)
+        set_env(DING_TOKEN="another" * 5)
         with Watcher() as stranger, pytest.raises(requests.exceptions.SSLError):
             stranger.new_connection("conn", get_host_ip(), slave.port).connect()
 
@@ -69,13 +69,13 @@ def test_a_run_over_tls_works_like_any_other(certify, token):
 
 
 @pytest.mark.guarantees("strangers")
-def test_a_certificate_of_another_authority_or_name_is_refused(certify, monkeypatch, tmp_path):
+def test_a_certificate_of_another_authority_or_name_is_refused(certify, set_env, tmp_path):
     certify("DNS:elsewhere.example")
     with Adder() as slave, Watcher() as master:
         connection = master.new_connection("conn", "127.0.0.1", slave.port)
         with pytest.raises(requests.ConnectionError, match=r"certificate verify failed: IP address mismatch"):
             connection.connect()
-        monkeypatch.setenv("DING_TLS_CA", make_certificate(tmp_path, "IP:127.0.0.1")[0])
+        set_env(DING_TLS_CA=make_certificate(tmp_path, "IP:127.0.0.1")[0])
         with pytest.raises(requests.ConnectionError, match=r"certificate verify failed: self.signed certificate"):
             master.new_connection("conn", "127.0.0.1", slave.port).connect()
         assert not slave.ping() and current_of(slave).session is None
@@ -108,24 +108,24 @@ def test_half_of_a_certificate_and_its_key_is_an_error_at_start(monkeypatch, tmp
 
 
 @pytest.mark.parametrize("variable", ["DING_TLS_CERT", "DING_TLS_KEY"])
-def test_an_unusable_file_of_a_server_is_named_with_its_variable(certify, monkeypatch, tmp_path, variable):
+def test_an_unusable_file_of_a_server_is_named_with_its_variable(certify, set_env, tmp_path, variable):
     certify()
     for path, error, reason in (
         (tmp_path / "none.pem", FileNotFoundError, "cannot be read: No such file"),
         (tmp_path, IsADirectoryError, "cannot be read: Is a directory"),
         (__file__, ssl.SSLError, ".*not a certificate and its key in PEM"),
     ):
-        monkeypatch.setenv(variable, str(path))
+        set_env(**{variable: path})
         with pytest.raises(error, match=f"{variable} = '{path}' .*{reason}"):
             server_context("127.0.0.1", None)
 
 
-def test_an_encrypted_key_is_refused_instead_of_asking_for_its_password(certify, monkeypatch, tmp_path):
+def test_an_encrypted_key_is_refused_instead_of_asking_for_its_password(certify, set_env, tmp_path):
     certify()
     encrypted = str(tmp_path / "encrypted.key")
     command = ["openssl", "ec", "-in", os.environ["DING_TLS_KEY"], "-aes256", "-passout", "pass:secret", "-out"]
     subprocess.run([*command, encrypted], check=True, capture_output=True, timeout=DEADLINE_S)
-    monkeypatch.setenv("DING_TLS_KEY", encrypted)
+    set_env(DING_TLS_KEY=encrypted)
     with pytest.raises(ValueError, match="the key that DING_TLS_KEY names is encrypted"):
         server_context("127.0.0.1", None)
 
@@ -134,9 +134,9 @@ def test_an_encrypted_key_is_refused_instead_of_asking_for_its_password(certify,
     "name, error, reason",
     [("none.pem", FileNotFoundError, "cannot be read"), ("empty.pem", ssl.SSLError, "holds no certificate")],
 )
-def test_an_unusable_file_of_authorities_is_named(monkeypatch, tmp_path, name, error, reason):
+def test_an_unusable_file_of_authorities_is_named(set_env, tmp_path, name, error, reason):
     (tmp_path / "empty.pem").touch()
-    monkeypatch.setenv("DING_TLS_CA", str(tmp_path / name))
+    set_env(DING_TLS_CA=tmp_path / name)
     with pytest.raises(error, match=f"DING_TLS_CA = .*{name}' {reason}"):
         client_context(None)
 

@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import ding.model
-from ding.model import create_model
+from ding.model import BDQ, DQN, DRQN, MAVAC, PG, QACDIST, VAC, ContinuousBC, ContinuousQAC, DiscreteQAC, create_model
 from ding.policy.common_utils import set_noise_mode
 from ding.utils.registry_factory import MODEL_REGISTRY
 from tests.generators import reseed
@@ -145,3 +145,116 @@ def test_the_entries_of_a_dict_observation_are_encoded_and_count(kind):
 def test_these_are_all_networks():
     own = {name for name, cls in MODEL_REGISTRY.items() if cls.__module__.startswith("ding.model.")}
     assert own == {*KINDS, "qac", "qac_pixel"}  # the last two are earlier names
+
+
+# Attributes of the models that other programs read.
+
+
+HYBRID = {"action_type_shape": 3, "action_args_shape": 2}
+VAC_ATTRIBUTES = {"obs_shape": 4, "impala_cnn_encoder": False, "share_encoder": True}
+CASES = [
+    (DRQN(4, 2), {"res_link": False}),
+    (BDQ(4, 2, 3), {"num_branches": 2, "action_bins_per_branch": 3}),
+    (VAC(4, 2), {**VAC_ATTRIBUTES, "action_shape": 2, "action_space": "discrete", "multi_head": False}),
+    (VAC([4], (2,)), {**VAC_ATTRIBUTES, "action_shape": 2, "action_space": "discrete", "multi_head": False}),
+    (VAC(4, [2, 3]), {**VAC_ATTRIBUTES, "action_shape": (2, 3), "action_space": "discrete", "multi_head": True}),
+    (VAC(4, 2, "continuous"), {"action_shape": 2, "action_space": "continuous", "multi_head": False}),
+    (VAC(4, HYBRID, "hybrid"), {"action_shape": HYBRID, "action_space": "hybrid", "multi_head": False}),
+    (VAC([3, 36, 36], 2), {"obs_shape": (3, 36, 36)}),
+    (VAC({"arm": 3}, 2), {"obs_shape": {"arm": 3}}),
+    (
+        ContinuousQAC(4, (2,), "regression"),
+        {"action_shape": 2, "action_space": "regression", "share_encoder": False, "twin_critic": False},
+    ),
+    (ContinuousQAC(4, HYBRID, "hybrid", twin_critic=True), {"action_shape": HYBRID, "twin_critic": True}),
+    (DiscreteQAC(4, 2), {"share_encoder": False, "twin_critic": False}),
+    (QACDIST(4, 2), {"action_space": "regression", "critic_head_type": "categorical"}),
+    (PG(4, 2), {"action_space": "discrete"}),
+    (
+        MAVAC(4, (6,), 2, 3),
+        {"agent_obs_shape": 4, "global_obs_shape": 6, "action_shape": 2, "action_space": "discrete"},
+    ),
+    (ContinuousBC(4, 2, "regression"), {"action_shape": 2, "action_space": "regression"}),
+]
+
+
+@pytest.mark.parametrize(("model", "attributes"), CASES, ids=lambda value: type(value).__name__)
+def test_models_show_what_they_were_made_for(model, attributes):
+    assert {name: getattr(model, name) for name in attributes} == attributes
+
+
+# Models of dict observations: an encoder for each entry, and encoders of the user's own.
+
+
+SHAPE = {"pos": 2, "camera": (1, 36, 36), "speed": 1}
+SIZES = {"encoder_hidden_size_list": [4, 4, 8]}
+G = torch.Generator().manual_seed(0)
+
+
+def batch(size=3):
+    return {
+        "pos": torch.rand(size, 2, generator=G),
+        "camera": torch.rand(size, 1, 36, 36, generator=G),
+        "speed": torch.rand(size, generator=G),  # entries [1] are collated to [B]
+    }
+
+
+def dqn(x):
+    return DQN(SHAPE, 2, **SIZES)(x)["logit"]
+
+
+def vac(x):
+    model = VAC(SHAPE, 2, actor_head_hidden_size=8, critic_head_hidden_size=8, **SIZES)
+    return model(x, "compute_actor_critic")["logit"]
+
+
+def seeded(make, x):
+    torch.manual_seed(0)
+    return make(x)
+
+
+@pytest.mark.parametrize("make", [dqn, vac])
+def test_observations_may_lie_beside_or_under_a_mask(make):
+    x, mask = batch(), torch.tensor([[1, 0]] * 3)
+    logit = seeded(make, x)
+    assert torch.equal(seeded(make, {**x, "action_mask": mask}), logit)
+    assert torch.equal(seeded(make, {"observation": x, "action_mask": mask}), logit)
+    assert torch.equal(DQN({"pos": 2}, 2)({"pos": x["pos"], "action_mask": mask})["action_mask"], mask)
+
+
+def test_actor_and_critic_may_have_encoders_of_their_own():
+    model = VAC(SHAPE, 2, share_encoder=False, actor_head_hidden_size=8, critic_head_hidden_size=8, **SIZES)
+    x = batch()
+    embedding = model.critic_encoder({**x, "speed": x["speed"].unsqueeze(1)})
+    assert torch.equal(model(x, "compute_critic")["value"], model.critic_head(embedding)["pred"])
+    assert model.critic_encoder is not model.actor_encoder
+
+
+# --- an encoder of the user's own ---
+
+
+class Sum(nn.Module):
+    """Takes `{'hand': [B, 2], 'table': {'cards': [B, 2]}}`."""
+
+    output_size = 6
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 6)
+
+    def forward(self, x):
+        return self.layer(x["hand"] + x["table"]["cards"])
+
+
+@pytest.mark.parametrize("obs_shape", [{"hand": 2, "table": {"cards": 2}}, None, 4])
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("space", ["discrete", "continuous"])
+def test_nested_observations_reach_an_encoder_of_ones_own(obs_shape, share, space):
+    model = VAC(obs_shape, 2, action_space=space, share_encoder=share, encoder=Sum())
+    x = {"hand": torch.rand(3, 2), "table": {"cards": torch.rand(3, 2)}}
+    output = model(x, "compute_actor_critic")
+    embedding = (model.encoder if share else model.critic_encoder)(x)
+    assert torch.equal(output["value"], model.critic_head(embedding)["pred"])
+    masked = model({"observation": x, "action_mask": torch.ones(3, 2)}, "compute_actor_critic")
+    assert torch.equal(masked["value"], output["value"])
+    assert ("action_mask" in masked) is (space == "discrete")

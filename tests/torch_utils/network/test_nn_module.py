@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from ding.torch_utils.network.gtrxl import Transformer, TransformerLayer
 from ding.torch_utils.network.nn_module import (
     MLP,
     Dropout,
     NoiseLinearLayer,
+    ScatterConnection,
     build_activation,
     build_conv_normalization,
     build_normalization,
@@ -158,3 +160,90 @@ def test_one_hot_refuses_other_things():
     for value in (3, -1):
         with pytest.raises(RuntimeError, match="Class values must be"):
             one_hot(torch.tensor([value]), 3)
+
+
+# Entities on a map.
+
+
+def naive_map(x, size, location, scatter_type):
+    result = torch.zeros(x.shape[0], x.shape[2], *size)
+    for b in range(x.shape[0]):
+        for m in range(x.shape[1]):
+            row, column = location[b, m].tolist()
+            if scatter_type == "add":
+                result[b, :, row, column] += x[b, m]
+            else:
+                result[b, :, row, column] = x[b, m]
+    return result
+
+
+@pytest.mark.parametrize("scatter_type", ["add", "cover"])
+@pytest.mark.parametrize("entities", [0, 1, 40])
+def test_features_lie_where_their_entities_are_and_later_ones_cover_earlier_ones(scatter_type, entities):
+    torch.manual_seed(0)
+    x, size = torch.randn(2, entities, 3), (4, 5)
+    location = torch.stack([torch.randint(4, (2, entities)), torch.randint(5, (2, entities))], dim=-1)
+    scatter = ScatterConnection(scatter_type)
+    expected = naive_map(x, size, location, scatter_type)
+    assert torch.allclose(scatter(x, size, location), expected, atol=1e-5)
+    assert torch.allclose(scatter.xy_forward(x, size, location[..., 1], location[..., 0]), expected, atol=1e-5)
+
+
+def test_locations_outside_of_the_map_and_unknown_types_are_refused():
+    scatter = ScatterConnection("add")
+    with pytest.raises(ValueError, match="columns from 0 to 3"):
+        scatter(torch.rand(1, 2, 1), (2, 3), torch.tensor([[[1, 3], [0, 0]]]))
+    with pytest.raises(ValueError):
+        scatter(torch.rand(1, 2, 1), (2, 3), torch.tensor([[[-1, 2], [0, 0]]]))
+    with pytest.raises(AssertionError):
+        ScatterConnection("mean")
+
+
+# Transformer encoders against torch's own modules.
+
+
+def torchs_layer(layer, width, heads, hidden):
+    """torch's encoder layer with the weights of `layer`."""
+    twin = nn.TransformerEncoderLayer(width, heads, hidden, dropout=0.0, batch_first=True)
+    with torch.no_grad():
+        twin.self_attn.in_proj_weight.copy_(layer.attention.attention_pre[0].weight)
+        twin.self_attn.in_proj_bias.copy_(layer.attention.attention_pre[0].bias)
+        for ours, theirs in (
+            (layer.attention.project[0], twin.self_attn.out_proj),
+            (layer.mlp[0], twin.linear1),
+            (layer.mlp[2], twin.linear2),
+            (layer.layernorm1, twin.norm1),
+            (layer.layernorm2, twin.norm2),
+        ):
+            theirs.load_state_dict(ours.state_dict())
+    return twin
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_layer_is_torchs_encoder_layer(masked):
+    torch.manual_seed(0)
+    layer = TransformerLayer(8, head_dim=4, hidden_dim=16, output_dim=8, head_num=2, mlp_num=2)
+    x, mask = torch.randn(3, 5, 8), torch.ones(3, 5, dtype=torch.bool)
+    mask[0, 3:] = mask[1, 0] = False
+    expected = torchs_layer(layer, 8, 2, 16)(x, src_key_padding_mask=~mask if masked else None)
+    assert torch.allclose(layer(x, mask if masked else None), expected, atol=1e-5)
+
+
+def test_a_transformer_embeds_and_runs_its_layers():
+    torch.manual_seed(0)
+    net = Transformer(3, head_dim=4, hidden_dim=16, output_dim=8, head_num=2, mlp_num=2, layer_num=2)
+    x, mask = torch.randn(2, 4, 3), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
+    expected = torch.relu(nn.functional.linear(x, net.embedding[0].weight, net.embedding[0].bias))
+    for layer in net.main:
+        expected = torchs_layer(layer, 8, 2, 16)(expected, src_key_padding_mask=mask == 0)
+    assert torch.allclose(net(x, mask), expected, atol=1e-5)
+
+
+def test_masked_entities_do_not_count():
+    torch.manual_seed(0)
+    net = Transformer(3, head_dim=4, hidden_dim=16, output_dim=8).eval()
+    x, mask = torch.randn(1, 4, 3), torch.tensor([[True, True, False, False]])
+    other = x.clone()
+    other[:, 2:] = 100.0
+    assert torch.allclose(net(x, mask)[:, :2], net(other, mask)[:, :2])
+    assert torch.allclose(net(x, mask)[:, :2], net(x[:, :2]), atol=1e-5)

@@ -235,12 +235,12 @@ def test_diff_shape_collate_handles_containers_and_leaves_text_alone():
         diff_shape_collate([object()])
 
 
-def test_ttorch_collate_gives_dicts_or_asks_for_the_optional_package(monkeypatch):
+def test_ttorch_collate_gives_dicts_or_asks_for_the_optional_package(put_module):
     trees = [Tree(x=torch.zeros(1))] * 2
     assert ttorch_collate(trees, json=True)["x"].shape == (2,)
     assert ttorch_collate(trees, json=True, cat_1dim=False)["x"].shape == (2, 1)
-    monkeypatch.setitem(__import__("sys").modules, "treetensor", None)
-    monkeypatch.setitem(__import__("sys").modules, "treetensor.torch", None)
+    put_module("treetensor", None)
+    put_module("treetensor.torch", None)
     with pytest.raises(ImportError, match="extra 'tree'"):
         ttorch_collate(trees)
 

@@ -106,13 +106,16 @@ def h5py():
     return pytest.importorskip("h5py")
 
 
-def test_what_was_saved_as_hdf5_is_read_back_row_by_row(h5py, tmp_path):
-    offline_data_save_type(TRANSITIONS, str(tmp_path / "new" / "expert.pkl"), data_type="hdf5")
-    path = tmp_path / "new" / "expert_demos.hdf5"
+@pytest.mark.parametrize(("kind", "cls"), [("hdf5", HDF5Dataset), ("npz", NpzDataset)])
+def test_what_was_saved_as_arrays_is_read_back_row_by_row(kind, cls, tmp_path):
+    if kind == "hdf5":
+        pytest.importorskip("h5py")
+    offline_data_save_type(TRANSITIONS, str(tmp_path / "new" / "expert.pkl"), data_type=kind)
+    path = tmp_path / "new" / f"expert_demos.{kind}"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-    data = create_dataset(config(path, "hdf5"))
+    data = create_dataset(config(path, kind))
     assert_same(data)
-    assert_same(HDF5Dataset(str(path)))
+    assert_same(cls(str(path)))
     assert data[3]["done"] and data[0]["obs"].dtype == np.float32 and data[0]["action"].dtype == np.int64
     assert data.mean.tolist() == [1.5] * 3 and data.std.tolist() == pytest.approx([1.25**0.5 + 1e-3] * 3)
     batch = default_collate([data[0], data[1]])
@@ -178,21 +181,11 @@ def test_a_file_of_d4rl_without_an_array_is_refused(key, tmp_path):
         NpzDataset(tmp_path / "a.npz")
 
 
-def test_a_missing_h5py_is_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "h5py", None)
+def test_a_missing_h5py_is_named(put_module, tmp_path):
+    put_module("h5py", None)
     for use in (lambda: hdf5_save(TRANSITIONS, str(tmp_path / "a")), lambda: HDF5Dataset(str(tmp_path / "a"))):
         with pytest.raises(ImportError, match="pip install h5py"):
             use()
-
-
-def test_what_was_saved_as_npz_is_read_back_row_by_row(tmp_path):
-    offline_data_save_type(TRANSITIONS, str(tmp_path / "new" / "expert.pkl"), data_type="npz")
-    path = tmp_path / "new" / "expert_demos.npz"
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-    data = create_dataset(config(path, "npz"))
-    assert_same(data)
-    assert_same(NpzDataset(str(path)))
-    assert data[0]["obs"].dtype == np.float32 and data[0]["action"].dtype == np.int64
 
 
 def test_how_episodes_ended_is_saved_where_all_transitions_tell(tmp_path):
@@ -288,12 +281,12 @@ class FakeMinari(types.SimpleNamespace):
 
 
 @pytest.fixture
-def minari(monkeypatch):
+def minari(put_module):
     """Puts a `FakeMinari` in place of the package."""
 
     def install(**how):
         made = FakeMinari(**how)
-        monkeypatch.setitem(sys.modules, "minari", made)
+        put_module("minari", made)
         return made
 
     return install
@@ -326,23 +319,22 @@ def test_actions_of_a_minari_data_set_are_scaled_as_those_of_the_env(minari):
     assert [row["action"].tolist() for row in create_dataset(cfg)] == [[-1], [0], [0.5]]
 
 
-def test_a_minari_data_set_without_episodes_and_a_missing_package_are_told(minari, monkeypatch):
+def test_a_minari_data_set_without_episodes_and_a_missing_package_are_told(minari, put_module):
     minari(real=True, number=0)
     with pytest.raises(ValueError, match="no episode"):
         MinariDataset("some/data-v0")
-    monkeypatch.setitem(sys.modules, "minari", None)
+    put_module("minari", None)
     with pytest.raises(ImportError, match="pip install 'minari"):
         MinariDataset("some/data-v0")
 
 
-def test_data_sets_of_others_are_imported_and_built_with_the_config(monkeypatch, tmp_path):
-    (tmp_path / "counted_data.py").write_text(
+def test_data_sets_of_others_are_imported_and_built_with_the_config(import_folder):
+    (import_folder / "counted_data.py").write_text(
         "from ding.utils.registry_factory import DATASET_REGISTRY\n"
         "@DATASET_REGISTRY.register('counted')\n"
         "def make(cfg, size):\n"
         "    return cfg.policy.collect.data_path, size\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
     cfg = config("nowhere", "counted")
     with pytest.raises(KeyError, match="counted"):
         create_dataset(cfg)

@@ -16,6 +16,7 @@ from ding.utils.data.nested import (
     leaves_by_path,
     map_leaves,
     parts_of,
+    plain,
     rebuilt,
 )
 
@@ -94,3 +95,22 @@ def test_by_type_takes_the_first_rule_that_matches_and_names_what_it_refuses():
     assert [handlers[type(x)](x) for x in (True, 1, 2.5)] == ["bool", "number", "number"]
     with pytest.raises(TypeError, match=r"cannot name a value of type builtins\.str"):
         handlers[str]
+
+
+# Values as JSON has them.
+
+
+@pytest.mark.parametrize(
+    ("value", "result"),
+    [
+        (np.float32(0.5), 0.5),
+        (torch.tensor([1, 2]), [1, 2]),
+        ((1, None, "a"), [1, None, "a"]),
+        ([np.int64(1), [np.bool_(True)]], [1, [True]]),
+        (EasyDict(a=np.zeros(2)), {"a": [0.0, 0.0]}),
+        (True, True),
+    ],
+)
+def test_values_become_what_json_has(value, result):
+    found = plain(value)
+    assert found == result and type(found) is type(result)

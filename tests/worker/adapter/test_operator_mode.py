@@ -7,10 +7,9 @@ from tests.worker.coordinator.operators import FakeOperator
 
 
 @pytest.fixture
-def operator(monkeypatch):
+def operator(set_env):
     operator = FakeOperator()
-    monkeypatch.setenv("KUBERNETES_SERVER_URL", f"127.0.0.1:{operator.port}")
-    monkeypatch.setenv("KUBERNETES_POD_NAME", "job-aggregator")
+    set_env(KUBERNETES_SERVER_URL=f"127.0.0.1:{operator.port}", KUBERNETES_POD_NAME="job-aggregator")
     yield operator
     operator.close()
 

@@ -27,6 +27,21 @@ def whole(obs: Any) -> list[int]:
     return [int(x) for x in obs]
 
 
+def step_of(row: Any) -> tuple[int, ...]:
+    """(env, episode, step acted on, step arrived at) of a sample of a `CountingEnv`."""
+    env_id, episode, step = (int(x) for x in row["obs"])
+    assert [env_id, episode] == [int(x) for x in row["next_obs"][:2]]
+    return env_id, episode, step, int(row["next_obs"][2])
+
+
+def key(row: Any) -> tuple[int, ...]:
+    """(env, player, episode, step acted on) of a transition."""
+    env_id, player, episode, step = whole(row["obs"])
+    assert [env_id, player, episode, step + 1] == whole(row["next_obs"])
+    assert row["reward"].tolist() == [player + 1]
+    return env_id, player, episode, step
+
+
 class BattleEnv:
     """Player p sees [env id, p, episode, step]; it gets the reward p + 1 a step, and `p * 10 + length` in all.
 

@@ -16,6 +16,7 @@ def batched(**stacked):
     return StackedOutput(stacked, [3, 7])
 
 
+@pytest.mark.guarantees("data")
 @pytest.mark.parametrize(
     ("output", "key"),
     [
@@ -26,25 +27,15 @@ def batched(**stacked):
         ({3: {"action": np.zeros(2)}, 7: {"action": np.array([0.0, NAN])}}, "action"),
         ({3: {"action": 1.0}, 7: {"action": NAN}}, "action"),
         ({3: {"action": [1.0, 1.0]}, 7: {"action": 1.0, "logit": [torch.zeros(2), torch.tensor([NAN])]}}, "logit"),
+        (batched(action=torch.tensor([[0.5], [INF]])), "inf"),
+        (batched(action=torch.tensor([[0.5], [1e39]], dtype=torch.float64)), "inf"),
+        (batched(action={"a": torch.tensor([[0.5], [-INF]])}), "inf"),
+        ({3: {"action": np.zeros(2)}, 7: {"action": np.array([0.0, INF])}}, "inf"),
     ],
 )
-def test_a_nan_from_the_policy_names_the_env_and_what_is_nan(output, key):
-    with pytest.raises(FloatingPointError, match=f"NaN for env 7: {key} = "):
-        env_actions(output, [3, 7])
-
-
-@pytest.mark.guarantees("data")
-@pytest.mark.parametrize(
-    "output",
-    [
-        batched(action=torch.tensor([[0.5], [INF]])),
-        batched(action=torch.tensor([[0.5], [1e39]], dtype=torch.float64)),
-        batched(action={"a": torch.tensor([[0.5], [-INF]])}),
-        {3: {"action": np.zeros(2)}, 7: {"action": np.array([0.0, INF])}},
-    ],
-)
-def test_an_infinite_action_names_the_env(output):
-    with pytest.raises(FloatingPointError, match="inf .* for env 7: action = "):
+def test_a_nan_or_an_infinite_action_of_the_policy_names_the_env_and_the_output(output, key):
+    text = "inf .* for env 7: action = " if key == "inf" else f"NaN for env 7: {key} = "
+    with pytest.raises(FloatingPointError, match=text):
         env_actions(output, [3, 7])
 
 

@@ -1,7 +1,5 @@
 """What holds for every serial collector, and for every evaluator that lets policies play."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -152,22 +150,17 @@ def test_policy_kwargs_reach_every_forward(kind):
 
 
 @pytest.mark.guarantees("data")
-def test_a_nan_observation_stops_with_the_env_id(kind):
-    collector, _, _ = kind.build(after_step=of_env_1(lambda ts: ts._replace(obs=ts.obs * np.nan)))
-    with pytest.raises(FloatingPointError):
-        kind.collect(collector, 2, 4)
-
-
-@pytest.mark.guarantees("data")
-@pytest.mark.parametrize("field", ["obs", "reward"])
-def test_an_infinite_observation_or_reward_stops_with_the_env_and_the_step(kind, field):
+@pytest.mark.parametrize(
+    ("field", "value", "name"), [("obs", np.inf, "inf"), ("reward", np.inf, "inf"), ("obs", np.nan, "NaN")]
+)
+def test_an_observation_or_reward_that_is_not_finite_stops_with_the_env_and_the_step(kind, field, value, name):
     def after_step(ts):
         is_second = np.asarray(ts.obs).reshape(-1)[-1] == 2
-        return ts._replace(**{field: np.asarray(getattr(ts, field)) + np.inf}) if is_second else ts
+        return ts._replace(**{field: np.asarray(getattr(ts, field)) + value}) if is_second else ts
 
     collector, _, _ = kind.build(after_step=of_env_1(after_step))
     what = "observation" if field == "obs" else "reward"
-    with pytest.raises(FloatingPointError, match=f"the {what} of env 1 holds inf .* at step 2 of its episode"):
+    with pytest.raises(FloatingPointError, match=f"the {what} of env 1 holds {name}.* at step 2 of its episode"):
         kind.collect(collector, 2, 4)
 
 
@@ -417,6 +410,24 @@ def test_the_last_evaluation_is_kept_as_a_record(judge):
     assert (record.train_iter, record.envstep) == (3, 70)
     assert (record.returns, record.lengths) == ([2.0, 2.0, 4.0, 4.0], [2, 2, 4, 4])
     assert record.seconds > 0
+
+
+def test_logged_tags_of_an_evaluation_are_those_of_the_first_policy(judge):
+    infos, tb = [{"episode_info": {"score": 2, "side": "left"}}, {"episode_info": {"other": 1}}], FakeWriter()
+    evaluator, _, _ = evaluator_of(judge, tb=tb, mark=lambda *_: infos if judge.is_battle else infos[0])
+    evaluator.eval(train_iter=4, envstep=40)
+    tags, by_step = (
+        [tag.split("/")[1] for tag, _, step in tb.scalars if tag.startswith(f"evaluator_{axis}/") and step == at]
+        for axis, at in (("iter", 4), ("step", 40))
+    )
+    assert by_step == tags == [
+        "episode_count", "envstep_count", "avg_envstep_per_episode", "evaluate_time", "avg_envstep_per_sec",
+        "avg_time_per_episode", "reward_mean", "reward_std", "reward_max", "reward_min",
+        *([] if judge.is_battle else ["eval_episode_return_mean"]), "score_mean",
+    ]  # fmt: skip
+    values = {tag: value for tag, value, step in tb.scalars if step == 40}
+    assert values["evaluator_step/reward_mean"] == 3.0 and values["evaluator_step/envstep_count"] == 12
+    assert values["evaluator_step/avg_time_per_episode"] == values["evaluator_step/evaluate_time"] / 4
 
 
 @pytest.mark.differs(

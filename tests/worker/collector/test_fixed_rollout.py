@@ -18,7 +18,7 @@ from ding.worker.collector.players import BattleSampleSerialCollector
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from tests.fakes import CountedManager, FakeManager, FakeWriter, ScriptedPolicy
 from tests.policy.learning import model_of
-from tests.worker.collector.battles import BattleManager, PlainPolicy, Player
+from tests.worker.collector.battles import BattleManager, PlainPolicy, Player, step_of
 
 
 def build(lengths=(5, 5), policy=None, manager=FakeManager, cfg=(), tb=None, **env_kwargs):
@@ -29,20 +29,13 @@ def build(lengths=(5, 5), policy=None, manager=FakeManager, cfg=(), tb=None, **e
     return SampleSerialCollector(config, env, policy, tb or FakeWriter(), "exp"), env, policy
 
 
-def key(row):
-    """(env, episode, step acted on, step arrived at) of a sample of a CountingEnv."""
-    env_id, episode, step = (int(x) for x in row["obs"])
-    assert [env_id, episode] == [int(x) for x in row["next_obs"][:2]]
-    return env_id, episode, step, int(row["next_obs"][2])
-
-
 def steps_of(env_id, length, number):
-    """The first steps of a CountingEnv, in order, as `key` tells them."""
+    """The first steps of a CountingEnv, in order, as `step_of` tells them."""
     return [(env_id, step // length, step % length, step % length + 1) for step in range(number)]
 
 
 def of_env(rows, env_id):
-    return [key(row) for row in rows if int(row["obs"][0]) == env_id]
+    return [step_of(row) for row in rows if int(row["obs"][0]) == env_id]
 
 
 @pytest.mark.differs(
@@ -85,7 +78,7 @@ def test_a_piece_ends_with_its_episode_or_with_the_collect_however_long_that_is(
     policy = ScriptedPolicy(n_sample=4, on_policy=True)
     collector, _, _ = build((3, 100), policy)
     collector.collect(14)
-    pieces = [[key(row)[:3] for row in piece] for piece in policy.pieces]
+    pieces = [[step_of(row)[:3] for row in piece] for piece in policy.pieces]
     assert pieces == [
         [(0, 0, 0), (0, 0, 1), (0, 0, 2)],
         [(0, 1, 0), (0, 1, 1), (0, 1, 2)],

@@ -1,7 +1,5 @@
 """Infinities of an env are named by whoever collects or evaluates, with every env manager."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import gymnasium

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from ding.worker.collector.base_serial_evaluator import VectorEvalMonitor, create_serial_evaluator
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
+from ding.worker.collector.players import BattleInteractionSerialEvaluator
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
+from tests.worker.collector.battles import BattleManager, Player
 
 
 def build(lengths=(2, 4), policy=None, cfg=(), tb=None, **env_kwargs):
@@ -102,14 +104,10 @@ def test_the_stop_text_names_this_evaluators_own_log(own_folder):
     assert "./exp/log/judge/" in (own_folder / "exp/log/judge/judge_logger.txt").read_text()
 
 
-def test_without_an_evaluation_at_zero_the_first_is_one_iteration_early():
-    evaluator, _, _ = build(cfg={"eval_freq": 10})
-    assert [evaluator.should_eval(i) for i in (8, 9)] == [False, True]
-
-
-def test_eval_freq_of_minus_one_is_every_new_iteration():
-    evaluator, _, _ = build(cfg={"eval_freq": -1})
-    assert [evaluator.should_eval(i) for i in (0, 0, 1, 1, 2)] == [True, False, True, False, True]
+def test_eval_freq_of_minus_one_is_every_new_iteration_and_without_one_at_zero_the_first_is_an_iteration_early():
+    for freq, asked, expected in ((-1, (0, 0, 1, 1, 2), [True, False, True, False, True]), (10, (8, 9), [False, True])):
+        evaluator, _, _ = build(cfg={"eval_freq": freq})
+        assert [evaluator.should_eval(i) for i in asked] == expected
 
 
 def test_should_render_counts_its_own_axis():
@@ -131,23 +129,6 @@ def test_figures_are_asked_for_at_the_end_of_each_counted_episode():
     evaluator, env, _ = build(cfg={"figure_path": "figures"})
     evaluator.eval()
     assert [call for call in env.calls if call[0] == "figure"].count(("figure", 1, "figures")) == 2
-
-
-def test_logged_tags():
-    tb = FakeWriter()
-    evaluator, _, _ = build(tb=tb, mark=with_info(score=1, result="x"))
-    evaluator.eval(train_iter=4, envstep=40)
-    names = [tag for tag, _, step in tb.scalars if tag.startswith("evaluator_iter/") and step == 4]
-    assert names == [
-        "evaluator_iter/" + name
-        for name in (
-            "episode_count", "envstep_count", "avg_envstep_per_episode", "evaluate_time", "avg_envstep_per_sec",
-            "avg_time_per_episode", "reward_mean", "reward_std", "reward_max", "reward_min",
-            "eval_episode_return_mean", "score_mean",
-        )
-    ]  # fmt: skip
-    by_step = [tag.split("/")[1] for tag, _, step in tb.scalars if tag.startswith("evaluator_step/") and step == 40]
-    assert by_step == [name.split("/")[1] for name in names]
 
 
 @pytest.mark.differs("logs episodes per second as `avg_time_per_episode`", "logs seconds per episode")
@@ -262,3 +243,48 @@ def test_clips_are_padded_with_their_last_frame_and_channels_come_first():
 def test_the_video_shows_the_worst_the_middle_and_the_best(returns, expected):
     video = film([(2, r) for r in returns])
     assert [int(clip[0, 0, 0, 0]) // 10 for clip in video] == expected
+
+
+# BattleInteractionSerialEvaluator: which episodes count, and what is told, saved and logged.
+
+
+def build_battle(lengths=(2, 4), policies=None, cfg=(), tb=None, env=None, players=2, **env_kwargs):
+    config = BattleInteractionSerialEvaluator.default_config()
+    config.update(EasyDict(n_episode=4, stop_value=100.0))
+    config.update(cfg)
+    env = BattleManager(list(lengths), players=players, **env_kwargs) if env is None else env
+    policies = [Player() for _ in range(players)] if policies is None else policies
+    return BattleInteractionSerialEvaluator(config, env, policies, tb or FakeWriter(), "exp"), env, policies
+
+
+@pytest.mark.differs(
+    "returns infos of surplus episodes from a battle evaluation",
+    "returns those of the counted episodes",
+)
+def test_only_counted_episodes_are_told_in_the_order_of_their_ends():
+    evaluator, env, _ = build_battle(lengths=(1, 9), players=3)
+    stop, infos = evaluator.eval(train_iter=1, envstep=10)
+    assert stop is False
+    assert [[info["eval_episode_return"] for info in of_player] for of_player in infos] == [
+        [1.0, 1.0, 9.0, 9.0],
+        [11.0, 11.0, 19.0, 19.0],
+        [21.0, 21.0, 29.0, 29.0],
+    ]
+    assert infos[0][0]["result"] == "wins" and infos[1][0]["result"] == "losses"
+    assert [len(one.actions) for one in env.envs] == [2, 18]
+
+
+@pytest.mark.parametrize("form", ["array", "list", "dicts", "keyed"])
+def test_each_policy_sees_its_side_as_float32_tensors(form):
+    class Typed(Player):
+        def __init__(self, player):
+            super().__init__()
+            self.player = player
+
+        def act(self, obs, env_ids):
+            tensors = list(obs.values()) if isinstance(obs, dict) else [obs]
+            assert all(isinstance(t, torch.Tensor) and t.dtype == torch.float32 for t in tensors)
+            assert tensors[0][:, 1].tolist() == [self.player] * len(env_ids)
+            return super().act(obs, env_ids)
+
+    build_battle(policies=[Typed(0), Typed(1)], form=form)[0].eval()

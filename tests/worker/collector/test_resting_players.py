@@ -1,7 +1,5 @@
 """Players that rest for some rounds: their transitions go from one of their actions to the next."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

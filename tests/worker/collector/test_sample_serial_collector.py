@@ -13,7 +13,7 @@ from ding.worker.collector.base_serial_collector import INF
 from ding.worker.collector.sample_serial_collector import SampleSerialCollector
 from ding.worker.collector.statistics import ReturnSummary
 from tests.fakes import FakeManager, FakeWriter, ScriptedPolicy
-from tests.worker.collector.battles import PlainPolicy
+from tests.worker.collector.battles import PlainPolicy, step_of
 
 
 def build(lengths=(5, 5), policy=None, cfg=(), tb=None, env=None, **env_kwargs):
@@ -24,16 +24,9 @@ def build(lengths=(5, 5), policy=None, cfg=(), tb=None, env=None, **env_kwargs):
     return SampleSerialCollector(config, env, policy, tb or FakeWriter(), "exp"), env, policy
 
 
-def key(row):
-    """(env, episode, step acted on, step arrived at) of a sample of a CountingEnv."""
-    env_id, episode, step = (int(x) for x in row["obs"])
-    assert [env_id, episode] == [int(x) for x in row["next_obs"][:2]]
-    return env_id, episode, step, int(row["next_obs"][2])
-
-
 def test_samples_are_the_steps_of_the_envs_each_once_and_in_order():
     collector, _, _ = build()
-    rows = [key(row) for row in collector.collect(8) + collector.collect(8)]
+    rows = [step_of(row) for row in collector.collect(8) + collector.collect(8)]
     expected = [(env_id, episode, step, step + 1) for env_id in range(2) for episode in range(2) for step in range(5)]
     per_env = {i: [row for row in rows if row[0] == i] for i in range(2)}
     assert len(rows) == len(set(rows)) == 16
@@ -117,7 +110,7 @@ def test_pieces_end_at_the_end_of_an_episode_and_at_the_piece_length():
     policy = ScriptedPolicy(n_sample=6)
     collector, _, _ = build(lengths=(4, 99), policy=policy)
     collector.collect(12)
-    pieces = [[key(row)[:3] for row in piece] for piece in policy.pieces if key(piece[0])[0] == 0]
+    pieces = [[step_of(row)[:3] for row in piece] for piece in policy.pieces if step_of(piece[0])[0] == 0]
     assert pieces[:2] == [[(0, 0, 0), (0, 0, 1), (0, 0, 2)], [(0, 0, 3)]]
     assert pieces[2] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
 
@@ -150,7 +143,7 @@ def test_fragments_of_an_off_policy_collect_survive_to_the_next():
     collector.collect(8)
     collector.collect(2)
     assert [len(collector._traj_buffer[i]) for i in range(2)] == [0, 0]
-    assert [key(piece[0])[:3] for piece in policy.pieces[2:]] == [(0, 0, 4), (1, 0, 4)]
+    assert [step_of(piece[0])[:3] for piece in policy.pieces[2:]] == [(0, 0, 4), (1, 0, 4)]
 
 
 def test_fragments_of_an_on_policy_collect_are_thrown_away():
@@ -221,7 +214,7 @@ def abnormal_at(*where):
 
 def test_samples_flushed_before_an_abnormal_step_are_kept():
     collector, _, _ = build(lengths=(9,), policy=ScriptedPolicy(n_sample=2), mark=abnormal_at((0, 0, 3)))
-    assert [key(row)[:3] for row in collector.collect(4)] == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
+    assert [step_of(row)[:3] for row in collector.collect(4)] == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
 
 
 @pytest.mark.differs(
@@ -272,7 +265,7 @@ def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse)
     with pytest.raises(ZeroDivisionError):
         collector.collect(30)
     for row in collector.collect(30):
-        env_id, episode, step, arrived = key(row)
+        env_id, episode, step, arrived = step_of(row)
         assert arrived == step + 1
 
 

@@ -1,7 +1,5 @@
 """States of collectors and evaluators: what is collected after a state is what would have been without a stop."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

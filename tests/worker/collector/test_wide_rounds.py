@@ -1,7 +1,6 @@
 """Rounds in which a policy acts in all envs of a simulator, those too that begin an episode instead of a step."""
 
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ LENGTHS = [3, 5, 1, 4]
 
 
 @pytest.fixture(autouse=True)
-def envpool(monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", FakeEnvpool())
+def envpool(put_module):
+    put_module("envpool", FakeEnvpool())
 
 
 def vector_envs():

@@ -2,18 +2,22 @@
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
 
 import ding.worker
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Column, Kind, Samples, Table, table_of
 from ding.worker.collector import (
     MarineParallelCollector,
     ZerglingParallelCollector,
     create_parallel_collector,
     get_parallel_collector_cls,
+    task_collector,
 )
+from ding.worker.collector.task_collector import PolicyWatch, SampleSender
 from tests.fakes import FakeManager
 from tests.worker.collector import parallel_fakes
 from tests.worker.collector.marine_fakes import battle_cfg
@@ -28,6 +32,7 @@ from tests.worker.collector.parallel_fakes import (
     collector_cfg,
     forget_fakes,
     in_thread,
+    join_threads,
     listed,
     make,
     play,
@@ -448,3 +453,149 @@ def test_an_evaluation_normalizes_by_the_statistics_of_its_weights_and_reports_n
     # [env, episode, step] less 1, by 2; episode 1 is the one that begins once the statistics are there.
     assert seen.tolist() == [[-0.5, 0.0, -0.5], [-0.5, 0.0, 0.0]]
     assert all("normalization" not in info for info in sent.of("info"))
+
+
+# The metadata of samples, in dicts and in columns.
+
+
+class Sink:
+    """Keeps chunks and metadata."""
+
+    def __init__(self):
+        def send_stepdata(name, content):
+            self.contents.append(content)
+            return self.reference
+
+        self.contents, self.metadata, self.reference = [], [], None
+        self.sender = SampleSender("env_a", send_stepdata, self.metadata.append, "lz4", 1, 0.0)
+
+
+VALUE = Column(Kind.FLOAT, np.array([0.5, 1.5]))
+PIECES = {
+    "plain": {},
+    "iterations": {"collect_iter": Column(Kind.INT, np.array([3, 4]))},
+    "priorities": {"priority": Column(Kind.TENSOR, np.array([[2.0], [0.25]], np.float32))},
+    "steps": {"collect_iter": Column(Kind.INT, np.array([[3, 3, 4], [5, 6, 6]]), steps=True)},
+}
+
+
+@pytest.mark.parametrize("more", [{}, {"policy_iter": [9, 2], "player": 1, "weight": 0.5}], ids=["usual", "more"])
+@pytest.mark.parametrize("reference", [None, "of_the_object"])
+@pytest.mark.parametrize("piece", PIECES)
+def test_the_metadata_of_each_sample_are_in_columns(piece, reference, more):
+    sink = Sink()
+    sink.reference = reference
+    for number in range(2):
+        for env_id in range(2):
+            samples = Samples(Table({"value": VALUE, **PIECES[piece]}))
+            sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
+        sink.sender.send({"cur_step": number, "get_data_time": 0.5})
+    assert all(table_of(metadata) is not None for metadata in sink.metadata)
+    iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(piece, [7, 7])
+    expected = [
+        {
+            "cur_step": number,
+            "get_data_time": 0.5,
+            "data_id": f"env_a_{number}",
+            "compressor": "lz4",
+            "env_id": env_id,
+            "data_index": 2 * env_id + i,
+            "cur_sample": 4 * number + 2 * env_id + i + 1,
+            "collect_iter": iterations[i],
+            "policy_iter": iterations[i],
+            "unroll_len": 3 if piece == "steps" else 1,
+            "priority": [2.0, 0.25][i] if piece == "priorities" else 1.0,
+            **({"object_ref": reference} if reference else {}),
+            **more,
+        }
+        for number in range(2)
+        for env_id in range(2)
+        for i in range(2)
+    ]
+    rows = [row for rows in sink.metadata for row in rows]
+    assert rows == expected and types(rows) == types(expected)
+    assert sink.sender.sent == 8
+
+
+def types(rows):
+    return [{key: type(row[key]) for key in sorted(row)} for row in rows]
+
+
+# How a collector comes by weights.
+
+
+class Answers:
+    """Gives its answers one after the other, the last for ever; exceptions are raised. `spent` says that all were."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.spent = threading.Event()
+
+    def __call__(self):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if len(self.answers) == 1:
+            self.spent.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def look_at_once(monkeypatch):
+    monkeypatch.setattr(task_collector, "_FIRST_LOOK_S", 0.0)
+
+
+def fetches():
+    """The threads that look for weights."""
+    return [thread for thread in threading.enumerate() if thread.name == "update_policy"]
+
+
+def test_the_first_weights_are_waited_for():
+    assert PolicyWatch(Answers(FileNotFoundError("a"), None, {"iter": 3}), 0).first(DEADLINE_S) == {"iter": 3}
+
+
+@pytest.mark.parametrize("answer", [FileNotFoundError("nothing there"), None])
+def test_the_wait_for_the_first_weights_ends_with_its_deadline(answer):
+    with pytest.raises(TimeoutError):
+        PolicyWatch(Answers(answer), 0).first(0)
+
+
+def test_closing_ends_the_wait_for_the_first_weights():
+    fetch = Answers(FileNotFoundError("a"), FileNotFoundError("a"))
+    watch, found = PolicyWatch(fetch, 0), []
+    thread = threading.Thread(target=lambda: found.append(watch.first(1000)), daemon=True)
+    thread.start()
+    assert fetch.spent.wait(DEADLINE_S)
+    watch.close()
+    thread.join(DEADLINE_S)
+    assert found == [None]
+
+
+def test_only_the_newest_of_later_weights_is_taken_and_once():
+    fetch = Answers({"iter": 1}, {"iter": 2}, FileNotFoundError("a"), {"iter": 3}, None)
+    watch = PolicyWatch(fetch, 0)
+    assert watch.take() is None
+    watch.start()
+    watch.start()
+    assert fetch.spent.wait(DEADLINE_S)
+    watch.close()
+    assert watch.take() == {"iter": 3}
+    assert watch.take() is None
+
+
+def test_what_goes_wrong_later_is_raised_where_the_weights_are_taken():
+    watch = PolicyWatch(Answers(PermissionError("not for you")), 0)
+    watch.start()
+    join_threads("update_policy")
+    for _ in range(2):
+        with pytest.raises(PermissionError):
+            watch.take()
+    watch.close()
+
+
+def test_the_thread_looks_in_intervals_and_ends_at_once():
+    fetch = Answers({"iter": 1}, {"iter": 2})
+    watch = PolicyWatch(fetch, 1000)
+    watch.start()
+    watch.close()
+    assert fetches() == [] and watch.take() is None

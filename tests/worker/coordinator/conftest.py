@@ -1,15 +1,9 @@
-import numpy as np
 import pytest
 
 from ding.worker import Coordinator
-from tests.worker.coordinator.fakes import PATIENCE_S, local_cfg
+from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
+from tests.worker.coordinator.fakes import PATIENCE_S, local_cfg, main_cfg
 from tests.worker.coordinator.trainings import Trainer
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own_with_a_seed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.random.seed(0)
 
 
 class Clock:
@@ -27,6 +21,22 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr("ding.worker.coordinator.solo_parallel_commander.monotonic", clock)
     return clock
+
+
+@pytest.fixture
+def make_commander(clock):
+    """Makes commanders of a kind, which are closed at the end."""
+    made = []
+
+    def make_commander(kind, stop_value=9, patience=None, **cfg):
+        main = main_cfg(kind, **{"path_policy": "policy", **cfg})
+        main.env.stop_value, main.policy.eval = stop_value, {"evaluator": {"patience": patience}}
+        made.append(create_parallel_commander(main))
+        return made[-1]
+
+    yield make_commander
+    for commander in made:
+        commander.close()
 
 
 @pytest.fixture

@@ -235,6 +235,11 @@ def learner_task(task_id: str, buffer_id: str = "buffer", **buffer_cfg: Any) -> 
     return {"task_id": task_id, "policy_id": "policy", "buffer_id": buffer_id, "replay_buffer_cfg": cfg}
 
 
+def commander_of(coordinator: Coordinator) -> Any:
+    """The commander that a test tells what to do."""
+    return coordinator._commander
+
+
 def open_buffer(coordinator: Coordinator, buffer_id: str, **cfg: Any) -> None:
     """Open a buffer without a learner task."""
     coordinator._buffers.open(buffer_id, cfg)
@@ -243,15 +248,15 @@ def open_buffer(coordinator: Coordinator, buffer_id: str, **cfg: Any) -> None:
 def end_run(coordinator: Coordinator) -> None:
     """End the run by the result of an evaluation, the next that the `ScriptedCommander` is told."""
     coordinator._task_state["last"] = TaskState("last")
-    coordinator._commander.results["last"] = True
+    commander_of(coordinator).results["last"] = True
     coordinator.deal_with_collector_finish_task("last", finish_info(True))
-    coordinator._commander.expect("finish_collector_task", "last")
+    commander_of(coordinator).expect("finish_collector_task", "last")
 
 
 def start(coordinator: Coordinator, learner_tasks: Sequence[Row] = (), collector_tasks: Sequence[Row] = ()) -> None:
     """Start it with tasks that its `ScriptedCommander` has to give."""
-    coordinator._commander.learner_tasks += learner_tasks
-    coordinator._commander.collector_tasks += collector_tasks
+    commander_of(coordinator).learner_tasks += learner_tasks
+    commander_of(coordinator).collector_tasks += collector_tasks
     coordinator.start()
 
 

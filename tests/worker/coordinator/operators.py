@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import flask
+import pytest
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 PATIENCE_S = 60.0
@@ -78,3 +79,11 @@ class FakeOperator:
 
 def envelope(data: Any = None, success: bool = True, code: int = 0, message: str = "ok") -> Any:
     return {"success": success, "code": code, "message": message, "data": data}
+
+
+@pytest.fixture
+def operator():
+    """An operator that the test tells what to answer."""
+    operator = FakeOperator()
+    yield operator
+    operator.close()

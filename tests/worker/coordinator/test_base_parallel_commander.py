@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 from easydict import EasyDict
 
@@ -5,9 +7,11 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.coordinator.base_parallel_commander import (
     BaseCommander,
     NaiveCommander,
+    TaskConfigs,
     create_parallel_commander,
     get_parallel_commander_cls,
 )
+from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.coordinator.one_vs_one_parallel_commander import OneVsOneCommander
 from ding.worker.coordinator.solo_parallel_commander import SoloCommander
 from tests.worker.coordinator.fakes import main_cfg
@@ -142,3 +146,97 @@ def test_modules_named_by_the_config_are_imported_first():
         create_parallel_commander(main_cfg("naive", import_names=["no_such_module"]))
     with pytest.raises(ImportError):
         get_parallel_commander_cls({"type": "naive", "import_names": ["no_such_module"]})
+
+
+# The commander of a serial pipeline.
+
+
+class EchoPolicy:
+    def get_setting_collect(self, info):
+        return {"seen": info}
+
+
+def commander(policy=None, cfg=None):
+    learner = SimpleNamespace(learn_info={"learner_step": 3, "priority_info": {}, "learner_done": False})
+    return BaseSerialCommander(cfg or EasyDict(), learner, SimpleNamespace(envstep=640), None, None, policy)
+
+
+def test_the_default_config_is_its_type_alone():
+    assert BaseSerialCommander.default_config() == {"cfg_type": "BaseSerialCommanderDict"}
+
+
+def test_step_gives_what_the_policy_makes_of_learn_info_and_env_step():
+    own = commander(EchoPolicy(), BaseSerialCommander.default_config())
+    assert own.step() == {
+        "seen": {"learner_step": 3, "priority_info": {}, "learner_done": False, "envstep": 640},
+    }
+    assert "envstep" not in own._learner.learn_info
+
+
+def test_the_policy_may_come_later():
+    own = commander()
+    assert own.policy is None
+    with pytest.raises(AssertionError, match="no policy"):
+        own.step()
+    own.policy = EchoPolicy()
+    assert own.step()["seen"]["envstep"] == 640
+
+
+@pytest.mark.parametrize(("is_eval", "episodes"), [(False, 2), (True, 3)])
+def test_a_collector_cfg_has_what_a_collector_needs(is_eval, episodes):
+    cfg = main_cfg()
+    forms = TaskConfigs(cfg)
+    collector_cfg = forms.collector_cfg(is_eval, {"eps": 0.5}, forms.policy_cfg(), "weights")
+    assert collector_cfg == {
+        "type": "zergling",
+        "print_freq": 5,
+        "collect_setting": {"eps": 0.5},
+        "eval_flag": is_eval,
+        "policy": cfg.policy,
+        "policy_update_path": "weights",
+        "env": {"type": "some", "manager": {"episode_num": episodes}, "stop_value": 9},
+        "exp_name": "exp",
+    }
+    assert collector_cfg.collect_setting.eps == 0.5
+
+
+@pytest.mark.parametrize("limit", [7, None])
+def test_an_evaluating_collector_is_told_the_step_limit_of_the_evaluator_section(limit):
+    cfg = main_cfg()
+    cfg.policy.eval = {"evaluator": {"max_episode_steps": limit}}
+    forms = TaskConfigs(cfg)
+    assert forms.collector_cfg(True, {}, forms.policy_cfg(), "weights").max_episode_steps == limit
+    assert "max_episode_steps" not in forms.collector_cfg(False, {}, forms.policy_cfg(), "weights")
+
+
+def test_a_learner_task_has_what_a_learner_and_its_buffer_need():
+    cfg = main_cfg()
+    task = TaskConfigs(cfg).learner_task("t", "weights", "buffer")
+    assert task == {
+        "task_id": "t",
+        "policy_id": "weights",
+        "buffer_id": "buffer",
+        "learner_cfg": {"train_iterations": 6, "exp_name": "exp"},
+        "replay_buffer_cfg": {"type": "advanced", "replay_buffer_size": 100},
+        "policy": cfg.policy,
+    }
+
+
+def test_tasks_share_nothing_with_the_config():
+    cfg = main_cfg()
+    forms = TaskConfigs(cfg)
+    task = forms.learner_task("t", "p", "b")
+    task["policy"].learn.batch_size = task["learner_cfg"].train_iterations = 77
+    task["replay_buffer_cfg"].type = "naive"
+    forms.collector_cfg(False, {}, {}, "p").type = "other"
+    assert cfg == main_cfg()
+    assert forms.learner_task("t", "p", "b")["policy"].learn.batch_size == 2
+
+
+@pytest.mark.parametrize("key", ["collector_episode_num", "evaluator_episode_num"])
+@pytest.mark.parametrize("value", [None, 0, True, "2"])
+def test_the_number_of_episodes_of_a_task_is_needed(key, value):
+    cfg = main_cfg()
+    cfg.env[key] = value
+    with pytest.raises(ConfigError, match=rf"env\.{key} = {value!r} is not allowed; .* each env plays"):
+        TaskConfigs(cfg)

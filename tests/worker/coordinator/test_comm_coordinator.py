@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from ding.interaction.exception import TaskFail
-from ding.worker.coordinator.comm_coordinator import CommCoordinator
-from ding.worker.transport.transport import WorkerLost
+from ding.worker.coordinator.comm_coordinator import CommCoordinator, TaskRun, Worker
+from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
     LOGGER,
     PATIENCE_S,
@@ -199,3 +199,88 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(make, caplog):
     assert comm.side.told.empty()
     release.set()
     worker.close()
+
+
+# The messages of a task while its worker has to wait, is lost, or is told of others.
+
+
+class ScriptedLink:
+    """Answers with the next reply, which may be an exception; keeps what it was sent."""
+
+    def __init__(self, *replies):
+        self.replies, self.sent, self.timeouts_s = list(replies), [], []
+
+    def run(self, task, timeout_s):
+        self.timeouts_s.append(timeout_s)
+        self.sent.append(dict(task))
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    @property
+    def names(self):
+        return [task["name"] for task in self.sent]
+
+
+class WaitingSide:
+    """A coordinator that lets a collector be asked as `may_ask` says, and has no batches for a learner."""
+
+    def __init__(self, *may_ask, is_ending=False):
+        self.may_ask, self.answered = list(may_ask), 0
+        self.is_ending = lambda: is_ending
+
+    def may_ask_collector(self, task_id, buffer_id):
+        return self.may_ask.pop(0) if self.may_ask else True
+
+    def deal_with_collector_answer(self, task_id, buffer_id):
+        self.answered += 1
+
+    def deal_with_collector_judge_finish(self, task_id, data):
+        return data["collector_done"]
+
+    def _nothing(self, *arguments):
+        return None
+
+    deal_with_collector_send_data = is_collector_task_useless = _nothing
+    deal_with_learner_get_data = wait_for_data = _nothing
+
+
+def run_of(kind, side, *replies, **task):
+    link = ScriptedLink(*replies)
+    task = {"task_id": "t", "buffer_id": "b", "collector_cfg": {"eval_flag": False}, **task}
+    return TaskRun(Worker(kind, f"{kind}0", link, {"gpu": 1}), task, side, 7.0, side.is_ending), link
+
+
+def test_a_collector_that_must_wait_for_the_learner_is_asked_for_a_sign_of_life_only():
+    side = WaitingSide(False, False, True)
+    run, link = run_of("collector", side, {"gpu": 1}, {"gpu": 1}, collected(rows("a", 1), [info(True)]))
+    assert run.run()
+    assert link.names == ["resource", "resource", "collector_data_task"] and side.answered == 1
+
+
+def test_a_collector_that_is_lost_keeps_no_other_from_being_asked():
+    side = WaitingSide()
+    run, _ = run_of("collector", side, WorkerLost("gone"))
+    with pytest.raises(WorkerLost):
+        run.run()
+    assert side.answered == 1
+
+
+@pytest.mark.parametrize(("kind", "timeout_s"), [("collector", 3.0), ("learner", 7.0)])
+def test_a_collector_is_not_waited_for_when_the_run_ends_but_a_learner_is(kind, timeout_s):
+    run, link = run_of(kind, WaitingSide(is_ending=True), {"message": "started"}, {"result": 1})
+    run.start()
+    assert run.close() == {"result": 1} and link.timeouts_s == [7.0, timeout_s]
+
+
+def test_a_learner_is_told_the_statistics_of_collectors_when_they_have_changed():
+    demand = {"batch_size": 2, "cur_learner_iter": 5, "batch_num": 0, "infos": [], "batches_done": 0}
+    link, side = ScriptedLink(*[demand] * 3, TaskFailed("w", "t", {"message": "over"})), WaitingSide()
+    states = iter([{}, {"obs": {"size": 1}}, {"obs": {"size": 1}}, {"obs": {"size": 2}}])
+    worker = Worker("learner", "learner0", link, {"gpu": 1})
+    task = {"task_id": "t", "buffer_id": "b"}
+    run = TaskRun(worker, task, side, 7.0, side.is_ending, normalization=lambda: next(states))
+    with pytest.raises(TaskFailed):
+        run.run()
+    assert [sent.get("normalization") for sent in link.sent] == [None, {"obs": {"size": 1}}, None, {"obs": {"size": 2}}]

@@ -1,29 +1,20 @@
 """What the commanders of a training do alike, and how others go on with their training."""
 
+import functools
 import pathlib
 
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.base_parallel_commander import create_parallel_commander
 from ding.worker.transport.stores import FolderPolicyStore
 from tests.fakes import FakeWriter
-from tests.worker.coordinator.fakes import finish_info, is_eval, main_cfg
+from tests.worker.coordinator.fakes import finish_info, is_eval
 from tests.worker.coordinator.test_one_vs_one_parallel_commander import CHECKPOINT, HOME, WON, train, weights
 
 
 @pytest.fixture
-def make(clock):
-    made = []
-
-    def make(kind, **cfg):
-        main = main_cfg(kind, **{"eval_interval": 10, "collector_task_space": 3, "path_policy": "policy", **cfg})
-        made.append(create_parallel_commander(main))
-        return made[-1]
-
-    yield make
-    for commander in made:
-        commander.close()
+def make(make_commander):
+    return functools.partial(make_commander, eval_interval=10, collector_task_space=3)
 
 
 @pytest.fixture

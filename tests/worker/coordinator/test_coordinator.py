@@ -1,21 +1,28 @@
 """A coordinator among workers of this process: runs as a whole, their ends, and what goes wrong in them."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from ding.interaction.exception import TaskFail
 from ding.utils.config_helper import ConfigError
 from ding.worker import Coordinator
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.coordinator import TaskState, failure_text
+from ding.worker.coordinator.run_monitor import RunMonitor
+from ding.worker.coordinator.scheduler import TaskScheduler
 from ding.worker.transport.stores import FolderSampleStore
 from ding.worker.transport.transport import TaskFailed
 from tests.worker.coordinator.fakes import (
+    LOGGER,
     PATIENCE_S,
     AutoLearner,
+    ScriptedCommander,
     batched_collector,
     collected,
     collector_task,
+    commander_of,
     finish_info,
     info,
     learner_task,
@@ -52,7 +59,7 @@ def text_log():
 def test_samples_go_through_the_buffer_to_the_learner_with_their_priorities(make, workers, chunks):
     learner, collector = workers(AutoLearner(iterations=3)), workers(batched_collector())
     coordinator = make([learner], [collector], path_data=chunks.root)
-    commander = coordinator._commander
+    commander = commander_of(coordinator)
     start(coordinator, [learner_task("l")], [collector_task("c")])
     chunks.write("env_1", b"content")
     sent = rows("env_1", 4, policy_iter=0, eval_flag=False, cur_step=4)
@@ -68,7 +75,7 @@ def test_samples_go_through_the_buffer_to_the_learner_with_their_priorities(make
     ]
     coordinator.close()
     assert sorted(coordinator._historical_task) == ["c", "l"] and coordinator._task_state == {}
-    assert len(learner.batches) == 3
+    assert len(learner.batches) == 3 and learner.worker.log.count("learner_learn_task") == 1  # all in one message
     for row in (row for batch in learner.batches for row in batch):
         assert {key: row[key] for key in sent[0] if key not in ("data_index", "priority")} == {
             key: value for key, value in sent[0].items() if key not in ("data_index", "priority")
@@ -85,7 +92,7 @@ def test_the_learner_task_is_sent_without_the_config_of_its_buffer(make, workers
     learner = workers(AutoLearner(iterations=1))
     coordinator = make([learner])
     start(coordinator, [learner_task("l", "b", max_use=5)])
-    coordinator._commander.learner_tasks.clear()
+    commander_of(coordinator).learner_tasks.clear()
     assert learner.worker.expect("resource") and learner.worker.expect("learner_start_task")
     own = {"learner_id": "learner0", "resource_info": {"gpu": 1}}
     assert learner.tasks == [{"task_id": "l", "policy_id": "policy", "buffer_id": "b", **own}]
@@ -99,13 +106,14 @@ def test_samples_too_old_are_not_given_to_the_learner(make, workers):
     start(coordinator, [learner_task("l", max_staleness=3)], [collector_task("c")])
     collector.reply(collected(rows("a", 1, policy_iter=0)))
     for step in range(3):
-        coordinator._commander.expect("update_learner_info", "l", step)
+        commander_of(coordinator).expect("update_learner_info", "l", step)
     collector.reply(collected(rows("b", 1, policy_iter=3)))
-    coordinator._commander.expect("update_learner_info", "l", 3)
+    commander_of(coordinator).expect("update_learner_info", "l", 3)
     assert [batch[0]["data_id"] for batch in learner.batches[:4]] == ["a", "a", "a", "b"]
     assert [batch[0]["staleness"] for batch in learner.batches[:4]] == [0, 1, 2, 0]
 
 
+@pytest.mark.differs("holds up all tasks behind one that begins slowly or cannot begin", "lets other tasks begin")
 def test_collectors_wait_for_their_buffer_and_evaluations_do_not(make, workers):
     learner, collector = workers(AutoLearner(iterations=1)), workers(batched_collector())
     coordinator = make([learner], [collector])
@@ -115,8 +123,8 @@ def test_collectors_wait_for_their_buffer_and_evaluations_do_not(make, workers):
     collector.expect("collector_data_task")
     collector.reply(collected([], [info(True)]))
     collector.expect("collector_close_task")
-    coordinator._commander.expect("finish_collector_task", "e")
-    coordinator._commander.learner_tasks.append(learner_task("l"))
+    commander_of(coordinator).expect("finish_collector_task", "e")
+    commander_of(coordinator).learner_tasks.append(learner_task("l"))
     coordinator.deal_with_worker_free("learner", "learner0")
     assert collector.expect("collector_start_task")["task_info"]["task_id"] == "c"
 
@@ -138,13 +146,22 @@ def test_a_worker_that_comes_free_gets_the_next_task_at_once(make, workers):
         collector.expect("collector_close_task")
 
 
+def test_a_commander_that_goes_by_the_clock_is_asked_again(make, workers, monkeypatch):
+    monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", 0.01)
+    learner, answers = workers(AutoLearner(iterations=1)), iter([None, None, learner_task("l")])
+    coordinator = make([learner])
+    commander_of(coordinator).get_learner_task = lambda: next(answers, None)
+    coordinator.start()
+    learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
+
+
 def test_a_task_whose_result_is_not_needed_any_more_is_ended(make, workers):
     collector = workers(batched_collector())
     coordinator = make([], [collector])
     start(coordinator, [], [collector_task("e", is_eval=True)])
-    coordinator._commander.useless.add("e")
+    commander_of(coordinator).useless.add("e")
     collector.reply(collected())
-    coordinator._commander.expect("finish_collector_task", "e")
+    commander_of(coordinator).expect("finish_collector_task", "e")
 
 
 def test_an_evaluation_is_recorded_with_the_env_steps_of_its_weights(make, workers):
@@ -158,7 +175,7 @@ def test_an_evaluation_is_recorded_with_the_env_steps_of_its_weights(make, worke
     start(coordinator, [], [collector_task("e", is_eval=True)])
     collector.answers["collector_close_task"] = lambda task: finish_info(True, train_iter=5)
     collector.reply(collected([], [info(True, eval_flag=True)]))
-    coordinator._commander.expect("finish_collector_task", "e")
+    commander_of(coordinator).expect("finish_collector_task", "e")
     assert recorded[0]["env_step"] == 40
     assert coordinator.status().evaluations[0].env_step == 40
 
@@ -170,7 +187,7 @@ def test_an_evaluation_is_recorded_with_the_env_steps_of_its_weights(make, worke
 def test_the_commander_ends_the_run_and_nothing_takes_that_back(make, workers):
     collectors = [workers(batched_collector()) for _ in range(2)]
     coordinator = make([], collectors)
-    coordinator._commander.results["e1"] = True
+    commander_of(coordinator).results["e1"] = True
     start(coordinator, [], [collector_task("e1", is_eval=True), collector_task("e2", is_eval=True)])
     by_task = {}
     for collector in collectors:
@@ -180,8 +197,8 @@ def test_the_commander_ends_the_run_and_nothing_takes_that_back(make, workers):
     by_task["e1"].reply(collected([], [info(True)]))
     assert coordinator.wait(PATIENCE_S)
     by_task["e2"].reply(collected([], [info(True)]))  # False of this one came later
-    coordinator._commander.expect("finish_collector_task", "e1")
-    coordinator._commander.expect("finish_collector_task", "e2")
+    commander_of(coordinator).expect("finish_collector_task", "e1")
+    commander_of(coordinator).expect("finish_collector_task", "e2")
     coordinator.close()
     assert coordinator.system_shutdown_flag is True and coordinator.failure is None
     assert "the commander ends the run" in text_log()
@@ -233,7 +250,7 @@ def test_a_failing_task_ends_the_run_with_the_workers_traceback(make, workers, k
     assert coordinator.wait(PATIENCE_S)
     assert isinstance(coordinator.failure, TaskFailed)
     assert "Traceback: the env has died" in failure_text(coordinator.failure)
-    while (told := coordinator._commander.told.get(timeout=PATIENCE_S))[0] != f"notify_fail_{kind}_task":
+    while (told := commander_of(coordinator).told.get(timeout=PATIENCE_S))[0] != f"notify_fail_{kind}_task":
         continue
     assert told[1] == kind[0]
     coordinator.close()
@@ -254,7 +271,7 @@ def test_a_failed_learner_task_takes_its_buffer_and_batches_with_it(make, worker
     start(coordinator, [learner_task("l")], [collector_task("c")])
     chunks.write("a", b"")
     collector.reply(collected(rows("a", 4)))
-    coordinator._commander.expect("notify_fail_learner_task", "l")
+    commander_of(coordinator).expect("notify_fail_learner_task", "l")
     assert coordinator._replay_buffer == {} and "l" not in coordinator._task_state
     with pytest.raises(FileNotFoundError):
         chunks.read("a")
@@ -269,7 +286,7 @@ def test_a_commander_that_fails_to_give_a_task_ends_the_run(make, workers, metho
     def fail():
         raise RuntimeError("no plan")
 
-    setattr(coordinator._commander, method, fail)
+    setattr(commander_of(coordinator), method, fail)
     coordinator.start()
     assert coordinator.wait(PATIENCE_S)
     assert "RuntimeError: no plan" in failure_text(coordinator.failure) and "in fail" in failure_text(
@@ -286,7 +303,7 @@ def test_a_coordinator_that_cannot_start_is_closed(make, workers):
     coordinator = Coordinator(local_cfg([], [collector.port, 999, 998]))
     with pytest.raises(ConnectionError, match=r"collector1: .*999.*; collector2: .*998"):
         coordinator.start()
-    assert coordinator._commander.is_closed and own_threads() == []
+    assert commander_of(coordinator).is_closed and own_threads() == []
     coordinator.close()
 
 
@@ -328,7 +345,7 @@ def test_what_comes_from_unknown_learner_tasks_is_an_error(make, method, argumen
 def test_averages_of_a_learner_are_passed_on_and_not_shown_to_the_commander(make):
     coordinator, passed, infos = make(), [], []
     coordinator.on_averages = passed.append
-    coordinator._commander.update_learner_info = lambda task_id, info: infos.append(info)
+    commander_of(coordinator).update_learner_info = lambda task_id, info: infos.append(info)
     coordinator._task_state["t"] = TaskState("t")
     rows = [{"train_iter": 3, "values": {"loss_avg": 0.5}}]
     coordinator.deal_with_learner_send_info("t", "b", {"learner_step": 3, "averages": rows})
@@ -338,7 +355,7 @@ def test_averages_of_a_learner_are_passed_on_and_not_shown_to_the_commander(make
 
 def test_statistics_of_all_collectors_are_added_up_for_learners_and_saved(make):
     coordinator, told = make(), []
-    coordinator._commander.update_collector_info = lambda task_id, info: told.append(info)
+    commander_of(coordinator).update_collector_info = lambda task_id, info: told.append(info)
     coordinator._task_state["t"] = TaskState("t")
     for mean in (1.0, 3.0):
         gathered = {"normalization": {"obs": {"mean": [mean], "var": [0.0], "size": 1000}}}
@@ -374,7 +391,7 @@ def test_a_refused_push_counts_as_no_samples(make):
 def test_a_task_that_could_not_begin_in_time_is_told_to_the_commander(make, workers):
     coordinator = make([], [workers(batched_collector())], collector_task_timeout=0)
     start(coordinator, [], [collector_task("c")])  # there is no buffer for it
-    coordinator._commander.expect("notify_fail_collector_task", "c")
+    commander_of(coordinator).expect("notify_fail_collector_task", "c")
     assert "collector task c could not begin in time" in text_log() and coordinator.failure is None
 
 
@@ -407,3 +424,42 @@ def test_the_default_config():
 def test_the_config_is_checked(cfg):
     with pytest.raises(ConfigError, match=next(iter(cfg))):
         Coordinator(local_cfg([], [], **cfg))
+
+
+# Tasks find their way to workers as soon as they can begin, and none waits behind another.
+
+
+NEVER = {"learner": 1e9, "collector": 1e9}
+
+
+# What becomes of one task. No worker takes it: the last free one was lost.
+
+
+@pytest.fixture
+def alone():
+    """A scheduler with a commander, buffers and a run, but without workers."""
+    workers = SimpleNamespace(free_count={"learner": 1, "collector": 2}.get)
+    comm = SimpleNamespace(
+        workers=workers, send_learner_task=lambda task: False, send_collector_task=lambda task: False
+    )
+    buffers, side = BufferSet("exp", None, LOGGER), SimpleNamespace(error=lambda text: None)
+    commander, run = ScriptedCommander({}), RunMonitor()
+    scheduler = TaskScheduler(commander, buffers, run, comm, side, NEVER)
+    yield SimpleNamespace(scheduler=scheduler, commander=commander, buffers=buffers.buffers, run=run)
+    buffers.close()
+
+
+def test_a_learner_task_that_never_began_leaves_no_buffer_and_is_not_kept(alone):
+    alone.commander.learner_tasks.append(learner_task("l", replay_buffer_size=4))
+    task = alone.scheduler.next_task("learner")
+    assert alone.scheduler.begin_task("learner", task) is False
+    assert list(alone.buffers) == ["buffer"] and alone.scheduler.learner_tasks == {"l": task}
+    alone.scheduler.drop_task("learner", task)
+    alone.commander.expect("notify_fail_learner_task", "l")
+    assert (alone.buffers, alone.scheduler.learner_tasks) == ({}, {}) and not alone.run.is_over
+
+
+def test_a_training_that_no_learner_goes_on_with_ends_the_run(alone):
+    alone.scheduler.drop_task("learner", {**learner_task("l"), "resume": True})
+    assert isinstance(alone.run.failure, TimeoutError)
+    assert str(alone.run.failure) == "no learner was free in time to resume the task l"

@@ -18,6 +18,7 @@ from tests.worker.coordinator.fakes import (
     batched_collector,
     collected,
     collector_task,
+    commander_of,
     info,
     learner_task,
     main_cfg,
@@ -25,6 +26,9 @@ from tests.worker.coordinator.fakes import (
     start,
     states_of,
 )
+from tests.worker.coordinator.networks import FAULTS, Books, Network
+from tests.worker.coordinator.test_training import CREATE, MAIN
+from tests.worker.coordinator.trainings import Trainer
 
 
 class Keeper:
@@ -64,15 +68,15 @@ def test_the_work_of_a_lost_collector_goes_to_another_and_the_learner_goes_on(ma
     start(coordinator, [learner_task("l")], [collector_task("c")])
     first.expect("resource"), first.expect("collector_start_task"), first.expect("collector_data_task")
     until_gone(coordinator, "collector", "collector0")
-    coordinator._commander.expect("notify_fail_collector_task", "c")
+    commander_of(coordinator).expect("notify_fail_collector_task", "c")
     assert keeper.asked == [("collector", "collector0", WorkerReleased)]
     assert states_of(coordinator, "collector") == ["lost"] and "c" not in coordinator._task_state
-    coordinator._commander.collector_tasks.append(collector_task("d"))
+    commander_of(coordinator).collector_tasks.append(collector_task("d"))
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
     second.expect("resource")
     assert second.expect("collector_start_task")["task_info"]["task_id"] == "d"
     second.reply(collected(rows("a", 4)))
-    coordinator._commander.expect("update_learner_info")
+    commander_of(coordinator).expect("update_learner_info")
     assert coordinator.failure is None and not coordinator.system_shutdown_flag
     assert learner.tasks[0]["task_id"] == "l" and len(learner.tasks) == 1
     second.reply(collected([], [info(True)]))
@@ -99,7 +103,7 @@ def test_a_collector_that_makes_no_step_loses_its_task_and_the_run_goes_on_and_t
     first.reply(silent(5.0))
     first.reply({**silent(99.0), **collected(rows("a", 1))})  # it brings something
     first.reply(silent(5.1))
-    coordinator._commander.expect("notify_fail_collector_task", "c")
+    commander_of(coordinator).expect("notify_fail_collector_task", "c")
     assert keeper.asked == [("collector", "collector0", TaskStalled)]
     status = coordinator.status()
     assert status.stalled_tasks == 1 and [(w.name, w.state) for w in status.workers][1:] == [("collector0", "lost")]
@@ -109,12 +113,12 @@ def test_a_collector_that_makes_no_step_loses_its_task_and_the_run_goes_on_and_t
         "task_silence_s = 5 allows"
     )
     assert first.log.count("collector_data_task") == 3 and first.log[-1] == "collector_data_task"
-    coordinator._commander.collector_tasks.append(collector_task("d", is_eval=is_eval))
+    commander_of(coordinator).collector_tasks.append(collector_task("d", is_eval=is_eval))
     coordinator.deal_with_worker_back("collector", "collector0", "local", second.port)
     second.expect("resource")
     assert second.expect("collector_start_task")["task_info"]["task_id"] == "d"
     second.reply(collected([], [info(True)]))
-    coordinator._commander.expect("finish_collector_task", "d")
+    commander_of(coordinator).expect("finish_collector_task", "d")
     assert coordinator.failure is None and not coordinator.system_shutdown_flag
 
 
@@ -148,7 +152,7 @@ def test_the_user_is_told_once_and_soon_of_a_task_that_makes_no_step(is_eval, na
     for silence_s in (14.9, 15.1, 16.2):
         collector.reply({**silent(silence_s), "progress": {"eval_flag": is_eval, "silence_s": silence_s}})
     collector.reply(collected([], [info(True)]))
-    coordinator._commander.expect("finish_collector_task", "c")
+    commander_of(coordinator).expect("finish_collector_task", "c")
     told = [text for text in caplog.messages if text.startswith("exp: the")]
     assert told == [f"exp: the {name} c has made no env step for 15 s"]
 
@@ -163,7 +167,7 @@ def test_a_collector_that_hangs_takes_another_task_where_nobody_can_restart_it()
     own = {"host": "127.0.0.1", "port": 0, "task_silence_s": 0.3}
     own["collector"] = {"collector0": ["collector0", "127.0.0.1", worker.port]}
     coordinator = Coordinator(EasyDict(main=main_cfg("scripted"), system={"coordinator": own}, seed=0))
-    commander = coordinator._commander
+    commander = commander_of(coordinator)
     try:
         for task_id, env in (("hangs", {"wait_at": [0, 0, 2], "gate": "g"}), ("next", {})):
             task = collector_cfg(is_eval=True, lengths=(3,), env=env)
@@ -195,7 +199,7 @@ def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
     while keeper.asked == []:  # the task's own thread asks
         coordinator.wait(0.01)
     collector.reply(collected(rows("b", 4), [info(True)]))
-    coordinator._commander.expect("finish_collector_task", "c")
+    commander_of(coordinator).expect("finish_collector_task", "c")
     with pytest.raises(FileNotFoundError):  # the batches on their way to the lost learner need it no more
         store.read("a")
     coordinator.deal_with_worker_back("learner", "learner0", "local", second.worker.port)
@@ -205,20 +209,9 @@ def test_a_lost_learner_task_runs_again_with_its_buffer(make, workers):
     assert (first.tasks, second.tasks) == ([{**task, **own}], [{**task, **own, "resume": True}])
     assert {row["data_id"] for batch in second.batches for row in batch} == {"b"}
     let_go.set()
-    told = [coordinator._commander.told.get(timeout=PATIENCE_S)[0] for _ in range(3)]
+    told = [commander_of(coordinator).told.get(timeout=PATIENCE_S)[0] for _ in range(3)]
     assert told == ["update_learner_info", "update_learner_info", "finish_learner_task"]
     assert coordinator.failure is None
-
-
-def test_a_worker_that_nobody_brings_back_ends_the_run(make, workers):
-    collector = workers(batched_collector())
-    coordinator = make([], [collector], Keeper(is_able=False))
-    start(coordinator, [], [collector_task("e", is_eval=True)])
-    collector.expect("resource"), collector.expect("collector_start_task"), collector.expect("collector_data_task")
-    until_gone(coordinator, "collector", "collector0")
-    assert coordinator.wait(PATIENCE_S)
-    assert isinstance(coordinator.failure, WorkerLost) and "SIGKILL" not in str(coordinator.failure)
-    collector.reply(collected())
 
 
 @pytest.mark.parametrize("is_able", [True, False])
@@ -267,11 +260,19 @@ def keep():
         assert keeper.lost("collector", "c", WorkerLost("gone")) is False
 
 
-def test_a_worker_that_will_not_be_back_is_given_up_at_once(keep):
-    joiner, error = Joiner(at=2, error=WorkerGone("there is none")), WorkerLost("gone")
-    assert keep(joiner, PATIENCE_S).lost("collector", "c", error) is True
+@pytest.mark.parametrize(
+    ("attempt", "error", "timeout_s"),
+    [
+        (2, WorkerGone("it will not be back"), PATIENCE_S),
+        (10**9, WorkerLost("not yet"), 0.01),
+        (2, ValueError("it is back, and has no resources"), PATIENCE_S),
+    ],
+)
+def test_a_worker_is_given_up_when_it_will_not_be_back_or_not_in_time_or_fails(keep, attempt, error, timeout_s):
+    joiner, loss = Joiner(attempt, error), WorkerLost("gone")
+    assert keep(joiner, timeout_s).lost("collector", "c", loss) is True
     assert joiner.has_given_up.wait(PATIENCE_S)
-    assert joiner.given_up == [("collector", "c", error)]
+    assert joiner.given_up == [("collector", "c", error if isinstance(error, ValueError) else loss)]
 
 
 def test_a_lost_worker_is_tried_until_it_is_back(keep):
@@ -280,21 +281,6 @@ def test_a_lost_worker_is_tried_until_it_is_back(keep):
     assert keeper.lost("collector", "c", WorkerLost("gone")) is True
     assert joiner.has_joined.wait(PATIENCE_S)
     assert (joiner.attempts, joiner.given_up) == ([("collector", "c", True)] * 3, [])
-
-
-def test_a_worker_that_does_not_come_back_in_time_is_given_up(keep):
-    joiner, error = Joiner(at=10**9), WorkerLost("gone")
-    assert keep(joiner, 0.01).lost("collector", "c", error) is True
-    assert joiner.has_given_up.wait(PATIENCE_S)
-    assert joiner.given_up == [("collector", "c", error)]
-
-
-def test_a_worker_that_is_back_and_fails_is_given_up_with_that_error(keep):
-    failure = ValueError("no resources")
-    joiner = Joiner(at=2, error=failure)
-    keep(joiner, PATIENCE_S).lost("collector", "c", WorkerLost("gone"))
-    assert joiner.has_given_up.wait(PATIENCE_S)
-    assert joiner.given_up == [("collector", "c", failure)]
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -332,3 +318,50 @@ def test_a_worker_that_is_lost_without_a_task_is_noticed(return_s, monkeypatch):
         coordinator.close()
         first.close()
         second.close()
+
+
+# A training over a network that delays, loses and doubles messages, in both directions.
+
+
+ITERATIONS = 60
+
+
+class BadTrainer(Trainer):
+    """All messages to workers pass through the network."""
+
+    def __init__(self, network):
+        super().__init__()
+        self._network = network
+
+    def reach(self, port):
+        return self._network.reach(port)
+
+
+@pytest.fixture
+def train(monkeypatch):
+    books = Books(monkeypatch)
+
+    def train(seed):
+        network = Network(seed)
+        trainer = BadTrainer(network)
+        try:
+            changes = {"env__collector_episode_num": 1, "policy__learn__learner": {"train_iterations": ITERATIONS}}
+            coordinator = trainer.train(MAIN, CREATE, "http", **changes)  # some tasks end by themselves
+        finally:
+            trainer.close()
+            network.close()
+        assert coordinator.failure is None and coordinator.progress().train_iter == ITERATIONS
+        books.check(coordinator.progress().samples)
+        return network.faults
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(100, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("token", ["", "s3cret"], ids=["without token", "with token"])
+def test_a_bad_network_changes_neither_counts_nor_the_end(seed, token, train, set_env):
+    set_env(DING_TOKEN=token)
+    faults = train(seed)
+    assert all(faults[fault] > 0 for fault in FAULTS)

@@ -1,5 +1,6 @@
 """The commander of two-player games: who plays whom, what it makes of results, and how it ends."""
 
+import functools
 import os
 import pathlib
 
@@ -7,10 +8,9 @@ import pytest
 import torch
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.coordinator.one_vs_one_parallel_commander import OneVsOneCommander
 from ding.worker.transport.stores import FolderPolicyStore
 from tests.worker.coordinator import fakes
-from tests.worker.coordinator.fakes import is_eval, main_cfg
+from tests.worker.coordinator.fakes import is_eval
 
 HOME = "naive_sp_player_default_0"
 CHECKPOINT = os.path.join("policy", f"{HOME}_ckpt.pth")
@@ -18,18 +18,8 @@ LOST, WON = [["losses", "losses"], ["losses"]], [["wins", "wins"], ["wins"]]
 
 
 @pytest.fixture
-def make(clock):
-    made = []
-
-    def make(stop_value=20, **cfg):
-        main = main_cfg("one_vs_one", **{"eval_interval": 5, "path_policy": "policy", **cfg})
-        main.env.stop_value = stop_value
-        made.append(OneVsOneCommander(main))
-        return made[-1]
-
-    yield make
-    for commander in made:
-        commander.close()
+def make(make_commander):
+    return functools.partial(make_commander, "one_vs_one", stop_value=20, eval_interval=5)
 
 
 def finish(commander, task, results=(), **result):

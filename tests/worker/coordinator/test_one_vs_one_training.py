@@ -7,6 +7,7 @@ import pytest
 from ding.worker.coordinator.coordinator import failure_text
 from ding.worker.transport.stores import FolderPolicyStore
 from tests.worker.collector import marine_fakes
+from tests.worker.coordinator.fakes import commander_of
 from tests.worker.coordinator.test_training import MAIN as SOLO_MAIN
 
 MARINE = "ding.worker.collector.marine_parallel_collector"
@@ -41,7 +42,7 @@ def train(trainer, request):
 def test_a_training_against_earlier_selves_ends_with_an_evaluation_of_the_last_weights(train):
     coordinator = train()
     assert coordinator.failure is None, failure_text(coordinator.failure)
-    league, evaluations = coordinator._commander._league, coordinator._commander.evaluations
+    league, evaluations = commander_of(coordinator)._league, commander_of(coordinator).evaluations
     assert coordinator.progress().train_iter == 30 and evaluations[-1]["train_iter"] == 30
     assert evaluations[-1]["game_result"] == [["wins"], ["wins"]]
     steps = [player.total_agent_step for player in league.historical_players]
@@ -58,4 +59,4 @@ def test_a_training_ends_when_the_hardest_opponent_is_beaten(train):
     forever = {"policy__learn__learner__train_iterations": 10**9}
     coordinator = train(env__stop_value=1, **forever)
     assert coordinator.failure is None
-    assert [result["reward_mean"] for result in coordinator._commander.evaluations] == [1.0]
+    assert [result["reward_mean"] for result in commander_of(coordinator).evaluations] == [1.0]

@@ -13,19 +13,14 @@ from tests.worker.coordinator.fakes import (
     batched_collector,
     collected,
     collector_task,
+    commander_of,
     info,
     learner_task,
     local_cfg,
 )
-from tests.worker.coordinator.operators import PATIENCE_S, FakeOperator
+from tests.worker.coordinator.operators import PATIENCE_S
+from tests.worker.coordinator.operators import operator as operator
 from tests.worker.coordinator.test_comm_coordinator import Side
-
-
-@pytest.fixture
-def operator():
-    operator = FakeOperator()
-    yield operator
-    operator.close()
 
 
 def section(operator, **changes):
@@ -161,8 +156,8 @@ def close(coordinator, *collectors):
 def test_workers_that_come_later_are_given_the_tasks_that_wait(operator, collectors, coordinator, monkeypatch):
     monkeypatch.setattr("ding.worker.coordinator.scheduler.IDLE_S", 10 * PATIENCE_S)  # so it must be told
     one = coordinator()
-    one._commander.learner_tasks.append(learner_task("l"))
-    one._commander.collector_tasks.append(collector_task("c"))
+    commander_of(one).learner_tasks.append(learner_task("l"))
+    commander_of(one).collector_tasks.append(collector_task("c"))
     one.start()
     operator.see()
     learner = AutoLearner(iterations=1)
@@ -170,7 +165,7 @@ def test_workers_that_come_later_are_given_the_tasks_that_wait(operator, collect
     learner.worker.expect("resource"), learner.worker.expect("learner_start_task")
     worker = collectors()
     worker.expect("resource"), worker.expect("collector_start_task")
-    assert one._commander._collector_task_space.max_val == 2
+    assert commander_of(one)._collector_task_space.max_val == 2
     close(one, worker)
     learner.close()
 
@@ -178,15 +173,15 @@ def test_workers_that_come_later_are_given_the_tasks_that_wait(operator, collect
 def test_the_run_goes_on_without_a_collector_that_vanishes_with_its_task(operator, collectors, coordinator):
     one = coordinator(collector_target_num=1)
     worker = collectors()
-    one._commander.collector_tasks.append(collector_task("c", is_eval=True))
+    commander_of(one).collector_tasks.append(collector_task("c", is_eval=True))
     one.start()
     worker.expect("resource"), worker.expect("collector_start_task"), worker.expect("collector_data_task")
     operator.listed = {"collectors": []}
-    one._commander.expect("notify_fail_collector_task", "c")
-    one._commander.collector_tasks.append(collector_task("d", is_eval=True))
+    commander_of(one).expect("notify_fail_collector_task", "c")
+    commander_of(one).collector_tasks.append(collector_task("d", is_eval=True))
     other = collectors()
     assert other.expect("resource") and other.expect("collector_start_task")["task_info"]["task_id"] == "d"
-    assert one.failure is None and one._commander._collector_task_space.max_val == 2
+    assert one.failure is None and commander_of(one)._collector_task_space.max_val == 2
     worker.reply(collected())
     close(one, other)
 
@@ -194,8 +189,8 @@ def test_the_run_goes_on_without_a_collector_that_vanishes_with_its_task(operato
 def test_the_operator_hears_of_a_collector_that_was_lost_and_the_run_goes_on(operator, collectors, coordinator):
     one = coordinator(collector_target_num=1)
     worker = collectors(collector_start_task=lambda task: worker.server.close(timeout_s=0))
-    one._commander.collector_tasks.append(collector_task("c", is_eval=True))
+    commander_of(one).collector_tasks.append(collector_task("c", is_eval=True))
     one.start()
     assert operator.requests.get(timeout=PATIENCE_S)[3]["collectors"] == ["local"]
-    one._commander.expect("notify_fail_collector_task", "c")
+    commander_of(one).expect("notify_fail_collector_task", "c")
     assert one.failure is None

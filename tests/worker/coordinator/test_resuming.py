@@ -24,6 +24,7 @@ from tests.worker.coordinator.fakes import (
     batched_collector,
     collected,
     collector_task,
+    commander_of,
     end_run,
     learner_task,
     local_cfg,
@@ -157,7 +158,7 @@ def test_the_run_goes_on_with_the_samples_that_are_there_and_its_learner_task(ma
     learner, collector = workers(AutoLearner(3)), workers(batched_collector())
     second = make([learner], [collector])
     start(second)
-    commander = second._commander
+    commander = commander_of(second)
     assert commander.states == 1
     told = [commander.expect("update_learner_info")[2] for _ in range(3)]
     commander.expect("finish_learner_task", "l")
@@ -219,20 +220,6 @@ def test_rows_without_chunks_are_dropped_and_chunks_without_rows_deleted(make, c
 # When there is a state, and when not.
 
 
-def test_a_run_that_is_closed_before_its_end_can_go_on(make, workers, chunks):
-    learner, collector = workers(IdleLearner()), workers(batched_collector())
-    first = make([learner], [collector])
-    start(first, [learner_task("l")], [collector_task("c")])
-    until_asked(collector)
-    push(chunks, collector, "env_c_0", 2)
-    collector.reply(collected())
-    first.close()
-    assert chunks.names() == {"env_c_0"} and first._replay_buffer == {}
-    second = make()
-    second.start()
-    assert content(second) == [("env_c_0", 0), ("env_c_0", 1)]
-
-
 def test_a_run_that_has_ended_well_leaves_no_state_and_no_chunks(make, killed, chunks):
     second = make()
     second.start()
@@ -241,16 +228,19 @@ def test_a_run_that_has_ended_well_leaves_no_state_and_no_chunks(make, killed, c
     assert StateFolder(PATH).read() is None and chunks.names() == set()
 
 
-def test_a_run_that_has_failed_leaves_its_last_state_and_the_chunks(make, workers, chunks):
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_is_closed_before_its_end_or_has_failed_can_go_on(make, workers, chunks, fails):
     learner, collector = workers(IdleLearner()), workers(batched_collector())
     first = make([learner], [collector])
     start(first, [learner_task("l")], [collector_task("c")])
     until_asked(collector)
     push(chunks, collector, "env_c_0", 2)
-    save(first)
-    collector.reply(TaskFail(result={"message": "it broke"}))
-    assert first.wait(PATIENCE_S)
+    if fails:
+        save(first)
+    collector.reply(TaskFail(result={"message": "it broke"}) if fails else collected())
+    assert not fails or first.wait(PATIENCE_S)
     first.close()
+    assert chunks.names() == {"env_c_0"} and first._replay_buffer == {}
     assert read_state()["learner_tasks"][0]["task_id"] == "l"
     second = make()
     second.start()
@@ -331,7 +321,7 @@ def test_with_a_commander_that_keeps_no_state_only_the_counters_go_on(make, kill
 def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     changes = {"policy__learn__learner__train_iterations": 200, "policy__other__replay_buffer__replay_buffer_size": 500}
     first = trainer.begin(MAIN, CREATE, **changes)
-    while first.progress().train_iter < 20 or not first._commander.evaluations:
+    while first.progress().train_iter < 20 or not commander_of(first).evaluations:
         assert not first.wait(0.001), first.failure
     save(first)
     kill(first)
@@ -353,5 +343,5 @@ def test_a_training_goes_on_where_its_coordinator_was_killed(trainer):
     before, after = state["run"], second.progress()
     assert after.train_iter >= 200 > before["train_iter"] >= 20
     assert after.samples >= before["samples"] and after.env_steps >= before["env_steps"]
-    assert second._commander.evaluations[0] == first._commander.evaluations[0]
+    assert commander_of(second).evaluations[0] == commander_of(first).evaluations[0]
     assert StateFolder(PATH).read() is None

@@ -1,7 +1,7 @@
 import pytest
 
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.run_monitor import EnvSteps, ErrorNote, Evaluation, Progress, RecentRate, RunMonitor
+from ding.worker.coordinator.run_monitor import Evaluation, Progress, RecentRate, RunMonitor
 from tests.worker.coordinator.conftest import Clock
 
 
@@ -35,6 +35,13 @@ def test_steps_of_a_task_that_was_broken_off_stay():
     state.drop_collector("a")
     state.take_collector_info("a", {"cur_step": 1})
     assert state.progress().env_steps == 11
+
+
+def test_old_news_takes_no_steps_away():
+    state = RunMonitor()
+    state.take_samples("a", 1, {"cur_step": 10})
+    state.take_collector_info("a", {"cur_step": 7})
+    assert state.progress().env_steps == 10
 
 
 def test_the_first_end_counts():
@@ -165,46 +172,9 @@ def test_the_clock_of_a_run_stops_at_its_end(history, clock):
     assert (history.report().seconds, rates(history)) == (3.0, (5.0, 0.0))
 
 
-def test_evaluations_and_errors_have_their_time(history, clock):
-    clock.now += 2
-    history.add_evaluation(10, 3, 1.5)
-    clock.now += 2
-    history.add_error("broken")
-    assert history.report().evaluations == (Evaluation(10, 3, 1.5, 2.0),)
-    assert history.report().errors == (ErrorNote("broken", 4.0),)
-
-
 def test_the_last_errors_are_kept_and_long_ones_lose_their_middle(history):
     for i in range(30):
         history.add_error(str(i))
     assert [note.text for note in history.report().errors] == [str(i) for i in range(10, 30)]
     history.add_error("a" * 3000 + "b" * 3000)
     assert history.report().errors[-1].text == "a" * 2000 + "\n...\n" + "b" * 2000
-
-
-# What the reports of workers add to it.
-
-
-def test_running_tasks_count_by_what_they_told_last_and_ended_ones_by_their_result():
-    steps = EnvSteps()
-    steps.report("a", 10)
-    steps.report("b", 4)
-    steps.report("a", 25)
-    assert steps.total == 29
-    steps.end("a", 30)
-    steps.end("b")
-    assert steps.total == 34
-
-
-def test_old_news_takes_no_steps_away():
-    steps = EnvSteps()
-    steps.report("a", 10)
-    steps.report("a", 7)
-    assert steps.total == 10
-
-
-def test_a_task_may_end_that_has_told_nothing():
-    steps = EnvSteps()
-    steps.end("a")
-    steps.end("b", 5)
-    assert steps.total == 5

@@ -1,28 +1,17 @@
 """The solo commander: what it gives when, what it makes of results, and how it ends."""
 
+import functools
 import math
 import pathlib
 
 import pytest
 
-from ding.worker.coordinator.solo_parallel_commander import SoloCommander
-from tests.worker.coordinator.fakes import finish, is_eval, main_cfg
+from tests.worker.coordinator.fakes import finish, is_eval
 
 
 @pytest.fixture
-def make(clock):
-    made = []
-
-    def make(stop_value=9, patience=None, **cfg):
-        main = main_cfg("solo", **{"eval_interval": 10, "collector_task_space": 2, **cfg})
-        main.env.stop_value = stop_value
-        main.policy.eval = {"evaluator": {"patience": patience}}
-        made.append(SoloCommander(main))
-        return made[-1]
-
-    yield make
-    for commander in made:
-        commander.close()
+def make(make_commander):
+    return functools.partial(make_commander, "solo", eval_interval=10, collector_task_space=2)
 
 
 @pytest.fixture

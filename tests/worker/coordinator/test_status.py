@@ -186,9 +186,6 @@ def test_whether_and_why_a_run_is_over(run, end, is_over, is_failed, reason):
     assert run.json(is_closed=True)["reason"] == (reason or "it was closed")
 
 
-# Coordinators.
-
-
 # Over HTTP.
 
 
@@ -212,11 +209,11 @@ def test_over_http_the_status_is_served_as_json(make):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_with_a_token_strangers_get_a_401_whose_page_asks_for_it(make, monkeypatch, tmp_path, host):
-    monkeypatch.setenv("DING_TOKEN", SECRET)
+def test_with_a_token_strangers_get_a_401_whose_page_asks_for_it(make, monkeypatch, set_env, tmp_path, host):
+    set_env(DING_TOKEN=SECRET)
     if host != "127.0.0.1":
         configure_tls(monkeypatch, tmp_path, f"IP:{get_host_ip()}")
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", os.environ["DING_TLS_CA"])
+        set_env(REQUESTS_CA_BUNDLE=os.environ["DING_TLS_CA"])
     coordinator = make(transport="http", host=host)
     coordinator.start()
     page = get(coordinator.url)

@@ -295,8 +295,8 @@ def test_a_failure_shows_its_traceback(browser, serve):
 
 
 @pytest.mark.browser
-def test_with_a_token_the_page_asks_for_it(browser, serve, monkeypatch):
-    monkeypatch.setenv("DING_TOKEN", SECRET)
+def test_with_a_token_the_page_asks_for_it(browser, serve, set_env):
+    set_env(DING_TOKEN=SECRET)
     coordinator = serve()
     browser.get(coordinator.url)
     wait_for(browser, "!document.getElementById('ask').hidden")

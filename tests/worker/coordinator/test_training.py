@@ -1,12 +1,19 @@
 """A training with learner, collectors and the solo commander of this package, all in this process."""
 
+import pathlib
+import threading
 from functools import partial
 
 import pytest
+from easydict import EasyDict
 
 from ding.policy.dqn import DQNPolicy
+from ding.worker import Coordinator, NaiveCollector
+from ding.worker.coordinator.base_parallel_commander import NaiveCommander
 from ding.worker.coordinator.coordinator import failure_text
+from ding.worker.learner.comm import NaiveLearner
 from tests.worker.collector import parallel_fakes
+from tests.worker.coordinator.fakes import PATIENCE_S, commander_of, main_cfg
 
 MAIN = {
     "exp_name": "exp",
@@ -48,8 +55,8 @@ def test_a_training_ends_when_its_learner_is_through_with_an_evaluation_of_its_l
     assert coordinator.failure is None
     progress = coordinator.progress()
     assert progress.train_iter == 30 and progress.samples >= 4 and progress.last_return == 7.5
-    assert progress.env_steps == coordinator._commander.envstep >= progress.samples
-    evaluations = coordinator._commander.evaluations
+    assert progress.env_steps == commander_of(coordinator).envstep >= progress.samples
+    evaluations = commander_of(coordinator).evaluations
     assert evaluations[-1]["train_iter"] == 30 and evaluations[-1]["reward_raw"] == [6.0, 9.0]
     assert len(coordinator._replay_buffer) == 0
 
@@ -57,7 +64,7 @@ def test_a_training_ends_when_its_learner_is_through_with_an_evaluation_of_its_l
 def test_a_training_ends_at_its_stop_value(train):
     coordinator = train(env__stop_value=7.5, policy__learn__learner__train_iterations=10**9)
     assert coordinator.failure is None
-    assert [result["reward_mean"] for result in coordinator._commander.evaluations] == [7.5]
+    assert [result["reward_mean"] for result in commander_of(coordinator).evaluations] == [7.5]
 
 
 def test_an_env_that_fails_ends_the_training_with_its_traceback(train):
@@ -76,3 +83,75 @@ def test_a_policy_that_fails_ends_the_training_with_its_traceback(train, monkeyp
     text = failure_text(coordinator.failure)
     assert f"worker {worker}" in text
     assert "ArithmeticError: the policy was told to fail" in text and "in fail" in text
+
+
+# A coordinator and stand-ins for its workers, over HTTP, one sample and one batch at a time.
+
+
+def cfg_for(learners, collectors, **coordinator):
+    def addresses(kind, slaves):
+        return {f"{kind}{i}": [f"{kind}{i}", "127.0.0.1", slave.port] for i, slave in enumerate(slaves)}
+
+    own = {"host": "127.0.0.1", "port": 0, **coordinator}
+    own.update(learner=addresses("learner", learners), collector=addresses("collector", collectors))
+    return EasyDict(main=main_cfg("naive", collector_task_space=2), system={"coordinator": own}, seed=0)
+
+
+@pytest.fixture
+def doubles():
+    made = []
+
+    def make(cls, prefix):
+        made.append(cls("127.0.0.1", 0, prefix=prefix))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for slave in made:
+        slave.close()
+
+
+class Watched:
+    """Calls `event.set()` when a commander's method was called for the n-th time."""
+
+    def __init__(self, monkeypatch, method, count):
+        self.reached, left = threading.Event(), [count]
+        original = getattr(NaiveCommander, method)
+
+        def call(commander, *arguments):
+            result = original(commander, *arguments)
+            left[0] -= 1
+            if left[0] == 0:
+                self.reached.set()
+            return result
+
+        monkeypatch.setattr(NaiveCommander, method, call)
+
+
+def test_stand_ins_run_their_tasks_to_the_end(doubles, monkeypatch):
+    learner_ends = Watched(monkeypatch, "finish_learner_task", 1)
+    collector_ends = Watched(monkeypatch, "finish_collector_task", 2)
+    learner = doubles(NaiveLearner, "learner")
+    collectors = [doubles(NaiveCollector, f"collector{i}") for i in range(2)]
+    coordinator = Coordinator(cfg_for([learner], collectors))
+    coordinator.start()
+    try:
+        assert learner_ends.reached.wait(PATIENCE_S) and collector_ends.reached.wait(PATIENCE_S)
+        assert coordinator.failure is None
+    finally:
+        coordinator.close()
+    commander = commander_of(coordinator)
+    assert len(coordinator._replay_buffer) == 0
+    assert pathlib.Path("learner_final_model.pth").exists()
+    finished = coordinator._historical_task
+    learner_tasks = [task_id for task_id in finished if task_id.startswith("learner")]
+    collector_tasks = [task_id for task_id in finished if task_id.startswith("collector")]
+    assert len(learner_tasks) == commander._learner_task_finish_count >= 1
+    assert len(collector_tasks) == commander._collector_task_finish_count >= 2
+    for task_id in learner_tasks:
+        assert len(commander._learner_info[task_id]) == 5
+    for task_id in collector_tasks:
+        names = [path.name for path in pathlib.Path().glob(f"*_{task_id}_*")]
+        numbers = sorted(int(name.rpartition("_")[2]) for name in names)
+        assert numbers == list(range(1, 21))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("coordinator")]

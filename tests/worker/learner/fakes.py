@@ -7,6 +7,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.worker.learner import BaseLearner
+from tests.fakes import FakeWriter
 
 
 class FakePolicy:
@@ -47,13 +48,12 @@ class FakePolicy:
         return self.attributes[name]
 
 
-class RecordingWriter:
+class RecordingWriter(FakeWriter):
     """Remembers what was written, in order, as (method, tag, value, step)."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.written: list[tuple[str, str, Any, int]] = []
-        self.flushed = 0
-        self.closed = 0
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
         self.written.append(("scalar", tag, value, step))
@@ -63,12 +63,6 @@ class RecordingWriter:
 
     def add_histogram(self, tag: str, values: Any, step: int) -> None:
         self.written.append(("histogram", tag, values.tolist(), step))
-
-    def flush(self) -> None:
-        self.flushed += 1
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 def learner_cfg(hook: dict[str, Any] | None = None, **changes: Any) -> EasyDict:

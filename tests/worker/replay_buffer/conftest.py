@@ -15,7 +15,6 @@ from ding.worker.replay_buffer import (
     SequenceReplayBuffer,
 )
 from tests.fakes import FakeWriter
-from tests.own_folder import own_folder as own_folder
 
 
 class FakeClock:

@@ -1,7 +1,5 @@
 """The advanced buffer: what is stored, drawn, removed and updated."""
 
-from __future__ import annotations
-
 import copy
 import math
 import threading

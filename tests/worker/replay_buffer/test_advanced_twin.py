@@ -1,7 +1,5 @@
 """The advanced buffer against a dict of slots, under random calls."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """The column store against a list of dicts, and what it stores once, maps to files or cannot store in columns."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import tracemalloc

@@ -1,7 +1,5 @@
 """The buffer `her`: goals of samples are replaced by goals that their episodes have reached."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Images of bytes stay bytes from the env to the model's door, whichever buffer they pass through."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The sequence buffer: windows of transitions in a row, never across the end of an episode."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

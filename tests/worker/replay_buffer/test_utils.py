@@ -1,7 +1,5 @@
 """The parts the buffers are put together from."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

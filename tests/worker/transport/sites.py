@@ -6,14 +6,29 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from easydict import EasyDict
 
 from ding.worker.transport.chunk import pick_sample
+from ding.worker.transport.http_transport import HttpConnector
 from ding.worker.transport.transport import TaskFailed, get_transport
 
 DEADLINE_S = 60  # for what happens at once, on a busy machine too
 KINDS = ["local", "flask_fs"]
+
+
+@contextlib.contextmanager
+def messages_to(slave: Any) -> Iterator[Callable[..., Any]]:
+    """Sends a task by its name to a slave over HTTP, and returns its result."""
+    with slave:
+        connector = HttpConnector("127.0.0.1", 0)
+        connector.start()
+        client = connector.client("naive", "127.0.0.1", slave.port)
+        client.connect(DEADLINE_S)
+        yield lambda name, **content: client.run({"name": name, **content}, DEADLINE_S)
+        connector.close()
 
 
 class Driver:
@@ -98,3 +113,18 @@ def read_sample(reader, meta):
     samples = reader.samples(meta["data_id"], meta.get("compressor", "none"))
     reader.trim()
     return pick_sample(samples, meta)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Equal in types, dtypes, values and the order of keys."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+    if isinstance(one, (dict, list)):
+        assert len(one) == len(other)
+        for key in one if isinstance(one, dict) else range(len(one)):
+            assert_same(one[key], other[key])
+    elif isinstance(one, (torch.Tensor, np.ndarray, np.generic)):
+        assert one.dtype == other.dtype and one.shape == other.shape and (one == other).all()
+    else:
+        assert one == other

@@ -15,6 +15,7 @@ from ding.worker.transport.chunk import (
     to_content,
     unpack_batches,
 )
+from tests.worker.transport.sites import assert_same
 
 VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "ü"]) | st.floats(allow_nan=False)
 
@@ -28,22 +29,6 @@ def transition(i):
         "collect_iter": i,
         "note": None if i else "first",
     }
-
-
-def assert_same(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            assert_same(a, b)
-    elif isinstance(one, (torch.Tensor, np.ndarray)):
-        assert one.dtype == other.dtype and one.shape == other.shape and (one == other).all()
-    else:
-        assert one == other
 
 
 @pytest.mark.parametrize("compressor", ["lz4", "zlib", "none"])

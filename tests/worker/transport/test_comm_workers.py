@@ -124,8 +124,7 @@ def role(request):
 
 
 @pytest.fixture
-def site(role, kind, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def site(role, kind, tmp_path):
     with role.workers.Site.opened(kind, tmp_path) as site:
         yield site
 
@@ -205,14 +204,13 @@ def test_a_task_that_cannot_be_built_leaves_the_worker_free(role, site):
 
 
 @pytest.mark.differs("imports any module that a task names", "imports those of the worker's own config")
-def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(role, site, tmp_path, monkeypatch):
-    (tmp_path / "intruder.py").write_text("open('intruded', 'w').close()")
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_a_module_that_the_workers_own_config_does_not_name_is_not_imported(role, site, import_folder):
+    (import_folder / "intruder.py").write_text("open('intruded', 'w').close()")
     _, driver = site.pair()
     for place in role.import_places:
         failure = driver.failure(driver.start, **role.importing(place, "intruder"))
         assert failure["exception"] == "PermissionError" and "the task imports intruder" in failure["message"]
-    assert not (tmp_path / "intruded").exists()
+    assert not (import_folder / "intruded").exists()
 
 
 def test_a_worker_whose_answers_to_one_sample_or_batch_are_overridden_is_asked_for_one_at_a_time(role, site):

@@ -42,8 +42,7 @@ def test_names_that_could_lead_elsewhere_are_refused(name):
             check(name)
 
 
-def test_a_path_under_the_root_is_its_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_path_under_the_root_is_its_name(tmp_path):
     assert name_under("./exp/data", "exp/data/x") == name_under("./exp/data", "x") == "x"
     assert name_under(".", "./x") == name_under(str(tmp_path), "./x") == name_under(".", str(tmp_path / "x")) == "x"
 
@@ -110,8 +109,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_at_once(tmp_path, monkeypat
 
 
 @pytest.mark.guarantees("files")
-def test_a_pickle_among_the_samples_is_not_run(root, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_pickle_among_the_samples_is_not_run(root):
     store = FolderSampleStore(root)
     store.write("a", pickle.dumps(Evil()))
     for compressor in ("none", "lz4", "zlib"):
@@ -152,8 +150,7 @@ def test_damaged_weights_are_an_error_that_names_the_file(root):
         store.read("p")
 
 
-def test_a_pickle_among_the_weights_is_run_only_if_it_is_trusted(root, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_pickle_among_the_weights_is_run_only_if_it_is_trusted(root):
     torch.save({"model": Evil(), "iter": 0}, os.path.join(FolderPolicyStore(root).root, "p"))
     with pytest.raises(pickle.UnpicklingError):
         FolderPolicyStore(root).read("p")

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from ding.interaction import TaskFail
 from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.stores import (
     FolderPolicyStore,
     FolderSampleStore,
 )
+from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 
 INFO = {"collector_done": False, "cur_episode": 1, "cur_sample": 2, "cur_step": 3}
 
@@ -64,17 +66,12 @@ def test_metadata_come_one_by_one_or_many_at_a_time(task):
     assert task.queue.take(0) == (rows, [{**INFO, "more": 0.5, "shape": [1, 2]}])
 
 
-@pytest.mark.parametrize("missing", sorted(INFO))
-def test_an_info_needs_its_keys(task, missing):
-    with pytest.raises(AssertionError, match="metadata needs the keys"):
-        task.send_metadata({key: value for key, value in INFO.items() if key != missing})
-
-
-@pytest.mark.parametrize("missing", ["data_id", "policy_iter"])
-def test_a_sample_needs_its_keys(task, missing):
-    row = {"data_id": "x", "policy_iter": 0}
-    with pytest.raises(AssertionError, match=r"metadata needs the keys \['data_id', 'policy_iter'\]"):
-        task.send_metadata([row, {key: value for key, value in row.items() if key != missing}])
+@pytest.mark.parametrize("row", [INFO, {"data_id": "x", "policy_iter": 0}])
+def test_an_info_and_a_sample_need_their_keys(task, row):
+    for missing in row:
+        rest = {key: value for key, value in row.items() if key != missing}
+        with pytest.raises(AssertionError, match=r"metadata needs the keys \['data_id', 'policy_iter'\]"):
+            task.send_metadata(rest if row is INFO else [row, rest])
 
 
 def test_a_closed_task_sends_nothing_and_has_no_weights(task):
@@ -85,3 +82,51 @@ def test_a_closed_task_sends_nothing_and_has_no_weights(task):
     with pytest.raises(FileNotFoundError):
         task.samples.read("chunk")
     task.send_metadata(INFO)
+
+
+# The queue between the collector's thread and the coordinator's tasks.
+
+
+def row(number):
+    return {"data_id": f"d{number}"}
+
+
+def info(is_done=False):
+    return {"collector_done": is_done}
+
+
+def test_one_by_one_samples_come_before_infos():
+    queue = CollectorQueue(10)
+    queue.put([row(1), row(2)], 0)
+    queue.put(info(), 0)
+    assert [queue.take_one(0) for _ in range(3)] == [row(1), row(2), info()]
+    with pytest.raises(TaskFail):  # there is none in time
+        queue.take_one(0)
+
+
+def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr("ding.worker.collector.comm.collector_task.monotonic", lambda: now_s[0])
+    queue = CollectorQueue(10, interval_s=1000)
+    queue.put([row(1)], 0)
+    assert queue.take(0) == ([row(1)], [])  # the first at once
+    queue.put([row(2)], 0)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
+    queue.put([row(3)], 0)
+    queue.put(info(True), 0)
+    assert taking() == ([row(2), row(3)], [info(True)])  # nothing waits after the last info
+    now_s[0] += 1000
+    queue.put([row(4)], 0)
+    assert queue.take(0) == ([row(4)], [])
+
+
+def test_a_wait_ends_with_the_collector():
+    queue = CollectorQueue(1)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
+    queue.finish()
+    assert isinstance(taking(), TaskFail)
+
+
+def test_a_queue_has_room_for_something():
+    with pytest.raises(ValueError, match="queue_size = 0 is not allowed"):
+        CollectorQueue(0)

@@ -13,7 +13,7 @@ from ding.worker.learner.comm.comm_learner import CommLearner
 from ding.worker.learner.comm.ray_learner import RankGroup, find_store, open_store
 from ding.worker.transport.chunk import encode_chunk
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
-from tests.worker.learner.comm.test_dqn_learner import policy_cfg
+from tests.worker.learner.comm.test_dqn_learner import policy_cfg, transitions
 from tests.worker.learner.comm.workers import task_info
 
 HOST, DEADLINE_S = "127.0.0.1", 30.0
@@ -80,18 +80,7 @@ class RankedLearner(CommLearner):
 
 
 def samples(begin, end):
-    rng = torch.Generator().manual_seed(3)
-    rows = [
-        {
-            "obs": torch.rand(4, generator=rng),
-            "next_obs": torch.rand(4, generator=rng),
-            "action": torch.tensor([i % 2]),
-            "reward": torch.rand(1, generator=rng),
-            "done": i % 5 == 0,
-        }
-        for i in range(16)
-    ]
-    return rows[begin:end]
+    return transitions(16)[begin:end]
 
 
 def train_a_dqn(iterations, ranks, resume=False):

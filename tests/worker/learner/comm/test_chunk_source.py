@@ -18,7 +18,7 @@ from ding.worker.learner.comm.chunk_source import ChunkReader, ChunkSource, read
 from ding.worker.transport.chunk import encode_chunk, pick_sample, to_content
 from ding.worker.transport.stores import FolderSampleStore, SampleStore
 from tests.worker.learner.comm.workers import entry
-from tests.worker.transport.sites import DEADLINE_S, read_sample
+from tests.worker.transport.sites import DEADLINE_S, assert_same, read_sample
 
 
 class Shelf(SampleStore):
@@ -124,6 +124,7 @@ class Evil:
 GOOD = encode_chunk([{"obs": 1}], "lz4")
 
 
+@pytest.mark.guarantees("files")
 @pytest.mark.differs(
     "unpickles samples, weights and files that a task names, so that their sender can run code in a worker",
     "reads data only, unless the worker's own config says `trust_pickle`",
@@ -202,15 +203,6 @@ def test_what_is_no_sample_is_an_error(store):
             read_sample(ChunkReader(store), {"data_id": "c", "data_index": index})
 
 
-@pytest.mark.guarantees("files")
-@pytest.mark.parametrize("cut", [0, 1, 10, -1])
-def test_a_truncated_chunk_is_a_bad_one_and_the_others_are_read(loader, shelf, cut):
-    shelf.put("good", 1.0, 2.0, 3.0)
-    shelf.chunks["cut"] = shelf.chunks["good"][:cut]
-    assert loader.load([entry("cut", 0), entry("good", 2)]) == (None, 1)
-    assert loader.bad_files == {"cut"}
-
-
 def test_the_least_recently_used_chunk_goes_when_the_budget_is_spent(store):
     data = encode_chunk([{"x": 0}])
     for name in "abc":
@@ -267,21 +259,6 @@ def transitions(count, seed=0, **more):
 
 def put(shelf, name, items):
     shelf.chunks[name] = encode_chunk(items, "lz4")
-
-
-def assert_same(one, other):
-    """Equal in types, dtypes, values and the order of keys."""
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-    if isinstance(one, (dict, list)):
-        assert len(one) == len(other)
-        for key in one if isinstance(one, dict) else range(len(one)):
-            assert_same(one[key], other[key])
-    elif isinstance(one, (torch.Tensor, np.ndarray, np.generic)):
-        assert one.dtype == other.dtype and one.shape == other.shape and (one == other).all()
-    else:
-        assert one == other
 
 
 def one_by_one(shelf, rows):

@@ -9,10 +9,15 @@ import torch
 from easydict import EasyDict
 
 from ding.utils.config_helper import ConfigError
-from ding.worker.learner.comm import base_comm_learner, create_comm_learner
+from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
+from ding.worker.learner import BaseCommLearner
+from ding.worker.learner.comm import NaiveLearner, base_comm_learner, create_comm_learner
+from ding.worker.learner.comm.learner_task import SendLearnInfoHook, SendPolicyHook
+from ding.worker.transport.chunk import pack_batches
+from ding.worker.transport.transport import TaskFailed
 from tests.worker.collector.parallel_fakes import Gate
-from tests.worker.learner.comm.workers import GATES, POLICIES, entry
-from tests.worker.transport.sites import DEADLINE_S
+from tests.worker.learner.comm.workers import GATES, POLICIES, entry, task_info
+from tests.worker.transport.sites import DEADLINE_S, messages_to
 
 
 def threads(*names):
@@ -256,9 +261,6 @@ def test_a_task_cannot_have_a_worker_trust_a_pickle(site):
     assert driver.start(learner={"hook": {}, "trust_pickle": True})["message"] == "learner task has started"
 
 
-# The end.
-
-
 # Called directly.
 
 
@@ -400,3 +402,84 @@ def test_learners_that_train_together_do_not_pass_over_a_sample(site, monkeypatc
     failure = driver.coming_failure()
     assert failure["exception"] == "FileNotFoundError"
     assert failure["message"].startswith("learners that train together cannot skip a sample")
+
+
+# What every comm learner has.
+
+
+@COMM_LEARNER_REGISTRY.register("own_learner_test", force_overwrite=True)
+class Own(BaseCommLearner):
+    """Gives samples that count up, and keeps what is sent."""
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.policies, self.infos, self.asked = [], [], 0
+
+    def send_policy(self, state_dict):
+        self.policies.append(state_dict["iter"])
+
+    def send_learn_info(self, learn_info):
+        self.infos.append(learn_info["learner_step"])
+
+    def get_data(self, batch_size):
+        self.asked += 1
+        return [{"obs": self.asked} for _ in range(batch_size)]
+
+    @property
+    def hooks4call(self):
+        return [SendPolicyHook("p", 100, position="after_run"), SendLearnInfoHook("i", 100, position="after_iter")]
+
+
+def test_a_class_of_ones_own_is_built_by_its_type_and_makes_learners_that_call_it():
+    comm = create_comm_learner(EasyDict(type="own_learner_test", import_names=[]))
+    learner = comm._create_learner(task_info(learner={"train_iterations": 2}))
+    for hook in comm.hooks4call:
+        learner.register_hook(hook)
+    learner.start()
+    learner.close()
+    assert (comm.policies, comm.infos) == ([2], [0, 1])
+    assert POLICIES[0].batches == [[{"obs": 1}, {"obs": 1}], [{"obs": 2}, {"obs": 2}]]
+    assert (learner.rank, learner.world_size, learner.exp_name) == (0, 1, "exp")
+
+
+# The stand-in for a learner.
+
+
+IDS = {"task_id": "t", "buffer_id": "b"}
+
+
+@pytest.fixture
+def run():
+    with messages_to(NaiveLearner("127.0.0.1", 0, prefix="PRE")) as run:
+        yield run
+
+
+def test_it_has_resources(run):
+    assert run("resource") == {"gpu": "1", "cpu": "20"}
+
+
+def test_it_takes_six_batches_and_is_done(run, tmp_path):
+    data = [entry("a", 0), entry("a", 1)]
+    priorities = {"replay_unique_id": ["a_0", "a_1"], "replay_buffer_idx": [0, 1], "priority": [1.0, 1.0]}
+    for _ in range(2):  # each task is counted anew
+        assert run("learner_start_task", task_info=IDS) == {"message": "learner task has started"}
+        for step in range(1, 7):
+            demand = {**IDS, "batch_size": 2, "cur_learner_iter": 1, "batch_num": 1, "infos": [], "batches_done": 0}
+            assert run("learner_get_data_task") == demand
+            done = {"learner_done": True} if step == 6 else {}
+            info = {"learner_step": step, "priority_info": priorities, **done}
+            reply = run("learner_learn_task", **pack_batches([data]))
+            assert reply == {**demand, "batch_num": 0, "infos": [info], "batches_done": 1}
+        assert run("learner_close_task") == IDS
+    assert [path.name for path in tmp_path.iterdir()] == ["PRE_final_model.pth"]
+
+
+def test_it_needs_the_names_of_chunks(run):
+    run("learner_start_task", task_info=IDS)
+    with pytest.raises(TaskFailed, match="a sample has no data_id"):
+        run("learner_learn_task", **pack_batches([[{"IS": 1.0}]]))
+
+
+def test_it_fails_other_tasks(run):
+    with pytest.raises(TaskFailed):
+        run("collector_start_task")

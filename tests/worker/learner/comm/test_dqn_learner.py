@@ -22,7 +22,7 @@ def policy_cfg():
     return cfg
 
 
-def transitions():
+def transitions(count=BATCH):
     rng = torch.Generator().manual_seed(3)
     return [
         {
@@ -32,7 +32,7 @@ def transitions():
             "reward": torch.rand(1, generator=rng),
             "done": i % 5 == 0,
         }
-        for i in range(BATCH)
+        for i in range(count)
     ]
 
 

@@ -1,3 +1,0 @@
-"""Workers log relative to the current folder."""
-
-from tests.own_folder import own_folder as own_folder
