@@ -69,31 +69,6 @@ def test_more_batches_than_there_is_room_for_are_refused():
         queue.put([B, C])
 
 
-def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
-    queue = LearnerQueue(2)
-    answer = in_thread(queue.learn, A, UNTIL_NOTIFIED_S)
-    assert queue.get() == A
-    queue.report({"n": 1})
-    assert answer() == {"n": 1}
-    queue.report({"n": 2})
-    answer = in_thread(queue.learn, B, UNTIL_NOTIFIED_S)
-    assert queue.get() == B
-    queue.report({"n": 3})
-    assert answer() == {"n": 3}
-
-
-def test_the_wait_for_the_info_of_one_batch_has_a_deadline():
-    with failed_with("TimeoutError"):
-        LearnerQueue(2).learn(B, 0)
-
-
-WAITS = {
-    "room": lambda queue: queue.wait_for_capacity(DEADLINE_S),
-    "learn": lambda queue: queue.learn(B, DEADLINE_S),
-}
-
-
-@pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize(
     ("end", "exception"),
     [
@@ -102,10 +77,10 @@ WAITS = {
         (lambda queue: queue.fail(KeyError("lost")), "KeyError"),
     ],
 )
-def test_the_end_of_the_learner_ends_every_wait(wait, end, exception):
+def test_the_end_of_the_learner_ends_the_wait_for_room(end, exception):
     queue = LearnerQueue(2)
-    queue.put([A] if wait == "learn" else [A, A])
-    outcome = in_thread(WAITS[wait], queue)
+    queue.put([A, A])
+    outcome = in_thread(queue.wait_for_capacity, DEADLINE_S)
     waiting(queue)
     end(queue)
     assert outcome().result["exception"] == exception
@@ -123,12 +98,6 @@ def test_work_is_a_batch_that_the_learner_has_not_begun():
     waiting(queue)
     queue.close()
     assert work() is True and queue.wait_closed(0)
-
-
-def test_a_queue_needs_room():
-    assert LearnerQueue(1).wait_for_capacity(0) == 1
-    with pytest.raises(ValueError, match="prefetch_batches = 0"):
-        LearnerQueue(0)
 
 
 # Whether all is trained.
