@@ -34,13 +34,17 @@ _CLOSE = {COLLECTOR: TaskName.COLLECTOR_CLOSE, LEARNER: TaskName.LEARNER_CLOSE}
 _ABORT_S = 3.0
 # How many batches a message holds; a learner that wants more is asked again.
 _MAX_BATCHES = 256
+# How long a wait for samples may last before the learner is asked again whether it still needs them.
+DATA_WAIT_S = 0.25
+# How long a collector that must wait for the learner is asked nothing.
+HOLD_S = 5.0
 
 
 class TaskRun:
     """The exchange of messages about one task with one worker; used by one thread.
 
     Args:
-        side: the coordinator, whose methods receive what the worker reports.
+        side: the coordinator, whose methods receive what the worker reports, and which has the replay `buffers`.
         timeout_s: how long the worker may take to answer a message.
         is_ending: whether the coordinator ends all tasks.
         silence_limit_s: how long the task may make no progress; 0 for no limit.
@@ -102,13 +106,13 @@ class TaskRun:
 
     def _collect(self) -> bool:
         is_eval = self.task["collector_cfg"]["eval_flag"]
-        if not is_eval and not self._side.may_ask_collector(self.task_id, self.buffer_id):
+        if not is_eval and not self._side.buffers.ask(self.buffer_id, self.task_id, HOLD_S):
             self._send(TaskName.RESOURCE)  # a sign of life, which asks nothing of the samples that wait
             return bool(self._side.is_collector_task_useless(self.task_id))
         try:
             return self._take_collected(self._send(TaskName.COLLECTOR_DATA))
         finally:
-            self._side.deal_with_collector_answer(self.task_id, self.buffer_id)
+            self._side.buffers.answered(self.buffer_id, self.task_id)
 
     def _take_collected(self, reply: Mapping[str, Any]) -> bool:
         samples, infos = from_plain(reply["samples"]), reply["infos"]
@@ -164,18 +168,20 @@ class TaskRun:
         batches: list[SampleList] = []
         while len(batches) < min(demand["batch_num"], _MAX_BATCHES) and not self._is_ending():
             batch = self._side.deal_with_learner_get_data(
-                self.task_id, self.buffer_id, demand["batch_size"], demand["cur_learner_iter"]
+                self.task_id,
+                self.buffer_id,
+                demand["batch_size"],
+                demand["cur_learner_iter"],
+                wait_s=0.0 if batches else DATA_WAIT_S,
             )
             if batch is None:
-                if not batches:
-                    self._side.wait_for_data(self.task_id)
                 break
             batches.append(batch)
         return batches
 
     def _take_infos(self, reply: Mapping[str, Any]) -> bool:
         if reply["batches_done"]:
-            self._side.deal_with_learner_batches_done(self.task_id, reply["batches_done"])
+            self._side.buffers.trained(self.task_id, reply["batches_done"])
         is_done = False
         for info in reply["infos"]:
             if self._side.deal_with_learner_judge_finish(self.task_id, info):

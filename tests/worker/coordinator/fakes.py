@@ -237,7 +237,7 @@ def learner_task(task_id: str, buffer_id: str = "buffer", **buffer_cfg: Any) -> 
 
 def open_buffer(coordinator: Coordinator, buffer_id: str, **cfg: Any) -> None:
     """Open a buffer without a learner task."""
-    coordinator._buffers.open(buffer_id, cfg)
+    coordinator.buffers.open(buffer_id, cfg)
 
 
 def end_run(coordinator: Coordinator) -> None:

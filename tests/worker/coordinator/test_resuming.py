@@ -112,7 +112,7 @@ def kill(coordinator):
     comm.connector.close()
     saved._closing.set()
     assert saved._threads.join(PATIENCE_S)
-    saved._interval_s, coordinator._buffers.is_deleting = 0, False
+    saved._interval_s, coordinator.buffers.is_deleting = 0, False
 
 
 def push(store, collector, name, count, **more):

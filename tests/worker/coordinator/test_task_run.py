@@ -28,18 +28,18 @@ class ScriptedLink:
 
 
 class Side:
-    """Keeps what it is told; gives the batches that the test has put there, None for None."""
+    """Keeps what it is told; gives the batches that the test has put there, None for None; is its own buffers."""
 
     def __init__(self, *batches, end_after=None):
         self.told, self.batches, self.end_after = [], list(batches), end_after
-        self.useless = False
-        self.may_ask, self.answered = [], 0
+        self.useless, self.buffers = False, self
+        self.may_ask, self.answers = [], 0
 
-    def may_ask_collector(self, task_id, buffer_id):
+    def ask(self, buffer_id, task_id, timeout_s):
         return self.may_ask.pop(0) if self.may_ask else True
 
-    def deal_with_collector_answer(self, task_id, buffer_id):
-        self.answered += 1
+    def answered(self, buffer_id, task_id):
+        self.answers += 1
 
     def deal_with_collector_send_data(self, task_id, buffer_id, data_id, data):
         self.told.append(("data", task_id, buffer_id, data_id, data))
@@ -54,14 +54,11 @@ class Side:
     def deal_with_collector_finish_task(self, task_id, finished_task):
         self.told.append(("finish", task_id, finished_task))
 
-    def deal_with_learner_get_data(self, task_id, buffer_id, batch_size, cur_learner_iter):
+    def deal_with_learner_get_data(self, task_id, buffer_id, batch_size, cur_learner_iter, wait_s):
         self.told.append(("get", task_id, buffer_id, batch_size, cur_learner_iter))
         return self.batches.pop(0) if self.batches else None
 
-    def wait_for_data(self, task_id):
-        self.told.append(("wait", task_id))
-
-    def deal_with_learner_batches_done(self, task_id, count):
+    def trained(self, task_id, count):
         self.told.append(("done", task_id, count))
 
     def deal_with_learner_judge_finish(self, task_id, info):
@@ -110,7 +107,7 @@ def test_a_collector_that_must_wait_for_the_learner_is_asked_for_a_sign_of_life_
     side.may_ask = [False, False, True]
     run, link = run_of("collector", side, {"gpu": 1}, {"gpu": 1}, collected(rows("a", 1), [info(True)]))
     assert run.run()
-    assert link.names == ["resource", "resource", "collector_data_task"] and side.answered == 1
+    assert link.names == ["resource", "resource", "collector_data_task"] and side.answers == 1
 
 
 def test_a_collector_that_is_lost_keeps_no_other_from_being_asked():
@@ -118,7 +115,7 @@ def test_a_collector_that_is_lost_keeps_no_other_from_being_asked():
     run, _ = run_of("collector", side, WorkerLost("gone"))
     with pytest.raises(WorkerLost):
         run.run()
-    assert side.answered == 1
+    assert side.answers == 1
 
 
 @pytest.mark.parametrize(("kind", "timeout_s"), [("collector", 3.0), ("learner", 7.0)])
