@@ -62,6 +62,7 @@ SYSTEM_SECTIONS = (
     ),
     ("Workers", WORKERS, "comm_learner` and `comm_collector"),
     ("Workers with a learner", "ding.worker.learner.comm.comm_learner:CommLearner.settings", "comm_learner"),
+    ("Workers with a collector", "ding.worker.collector.comm.comm_collector:CommCollector.settings", "comm_collector"),
     ("Learner aggregator", "ding.worker.adapter.learner_aggregator:LearnerAggregator.settings", "learner_aggregator"),
     ("Roles started one by one", "ding.entry.dist_config:_DIST_SETTINGS", "dist"),
     ("Ray", "ding.worker.transport.ray.ray_settings:RAY_SETTINGS", "ray"),

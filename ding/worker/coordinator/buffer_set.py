@@ -207,6 +207,11 @@ class BufferSet:
                 if limiter.may_ask:
                     self._changed.notify_all()
 
+    def is_limited(self, buffer_id: str) -> bool:
+        """Return whether the buffer is open, and collectors and learner wait for each other."""
+        limiter = self._limiters.get(buffer_id)
+        return limiter is not None and limiter.ratio is not None
+
     def levels(self) -> list[BufferFill]:
         """Return the level of each open buffer."""
         with self._lock:

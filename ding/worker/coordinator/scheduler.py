@@ -15,7 +15,7 @@ from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task
 from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator
 from ding.worker.coordinator.run_monitor import RunMonitor
-from ding.worker.transport.transport import COLLECTOR, LEARNER
+from ding.worker.transport.transport import COLLECTOR, LEARNER, QUEUE_SIZE
 
 # How long the caller waits for a commander that is busy.
 COMMANDER_TIMEOUT_S = 5.0
@@ -198,6 +198,8 @@ class TaskScheduler:
         sent.pop("replay_buffer_cfg", None)
         if kind == LEARNER and task["buffer_id"] not in self._buffers.buffers:  # one that runs again finds it open
             self._buffers.open(task["buffer_id"], task["replay_buffer_cfg"])
+        if collects and self._buffers.is_limited(task["buffer_id"]):
+            sent[QUEUE_SIZE] = 1  # so it waits with its next chunk until the last one is inserted
         send = self._comm.send_collector_task if kind == COLLECTOR else self._comm.send_learner_task
         is_sent = send(sent)
         if not is_sent:

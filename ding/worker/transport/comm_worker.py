@@ -33,7 +33,7 @@ WORKER_SETTINGS = Settings(
         "data_timeout_s": Setting(
             600.0,
             number(0),
-            "Seconds that a request for a single sample, info or batch may wait for it.",
+            "Seconds that the worker may wait for the coordinator to accept or send data, and it for an item.",
         ),
         "close_timeout_s": Setting(30.0, number(0), "Seconds that the end of a task may take."),
         "path_data": Setting(NO_DEFAULT, instance_of(str), "Folder of the samples."),

@@ -379,6 +379,10 @@ def result_of(answer: Any) -> dict[str, Any]:
     return dict(answer) if isinstance(answer, Mapping) else {"result": answer}
 
 
+# The key of a collecting task for the number of samples that wait for the coordinator, if it is less than configured.
+QUEUE_SIZE = "queue_size"
+
+
 class TaskName:
     """The names of the tasks, the vocabulary of coordinator and workers."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ding.interaction.exception import failure_for
 from ding.utils.data.nested import plain
-from ding.utils.data.samples import Items, rows_of, table_of
+from ding.utils.data.samples import Items, concatenate_items, rows_of, table_of
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.transport.chunk import DATA_ID, encode_chunk
 from ding.worker.transport.comm_worker import WorkerQueue, WorkerTask, task_fail
@@ -20,14 +21,16 @@ _OF_INFO = frozenset(("collector_done", "cur_episode", "cur_sample", "cur_step")
 
 
 class CollectorQueue(WorkerQueue):
-    """A queue of the metadata of one chunk, and of infos, for the coordinator. This class is thread-safe.
+    """A bounded queue of metadata of samples and infos for the coordinator. This class is thread-safe.
 
-    So a collector waits with its next chunk until the coordinator has taken the last one. An info without
-    `collector_done` may be delayed until the next samples. See also `WorkerQueue`.
+    An info without `collector_done` may be delayed until the next samples. See also `WorkerQueue`.
+
+    Args:
+        capacity: limit of the samples and infos in the queue; `put` waits while it is full.
 
     Example:
-        >>> queue = CollectorQueue()
-        >>> queue.put([{"data_id": "chunk"}]), queue.put({"collector_done": True})
+        >>> queue = CollectorQueue(capacity=2)
+        >>> queue.put([{"data_id": "chunk"}], timeout_s=1), queue.put({"collector_done": True}, timeout_s=1)
         (True, True)
         >>> queue.take(timeout_s=1)
         ([{'data_id': 'chunk'}], [{'collector_done': True}])
@@ -35,27 +38,46 @@ class CollectorQueue(WorkerQueue):
 
     kind = "collector"
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
         super().__init__()
-        self._samples: Items = []
-        self._infos: list[Row] = []
+        self._capacity = capacity
+        self._samples: deque[Items] = deque()
+        self._infos: deque[Row] = deque()
+        self._count = 0  # number of samples and infos
+        self._is_urgent = False  # whether `take` returns at once
 
-    def put(self, content: Items | Row) -> bool:
-        """Add an info, or the metadata of samples once the last ones were taken; return False after `close` instead."""
+    def put(self, content: Items | Row, timeout_s: float | None) -> bool:
+        """Wait for capacity, then add the metadata of samples, or an info; after `close` return False instead.
+
+        Args:
+            timeout_s: None for no limit.
+
+        Raises:
+            TimeoutError: the coordinator has taken nothing within `timeout_s`.
+        """
         with self._changed:
-            if not isinstance(content, dict):
-                self._changed.wait_for(lambda: self._is_closed or not len(self._samples))
+            if self._count >= self._capacity:
+                self._is_urgent = True
+                self._changed.notify_all()
+            if not self._changed.wait_for(lambda: self._is_closed or self._count < self._capacity, timeout_s):
+                raise TimeoutError(
+                    f"the coordinator has taken nothing for {timeout_s:g} s, and {self._count} samples and infos wait "
+                    "for it"
+                )
             if self._is_closed:
                 return False
             if isinstance(content, dict):
                 self._infos.append(content)
+                self._count += 1
             else:
-                self._samples = content
+                self._samples.append(content)
+                self._count += len(content)
+            self._is_urgent = self._is_urgent or not isinstance(content, dict) or bool(content.get("collector_done"))
             self._changed.notify_all()
         return True
 
     def take(self, timeout_s: float) -> tuple[Items, list[Row]]:
-        """Wait for samples or the last info, then return the metadata of all samples and all infos.
+        """Wait for a sample or the last info, then return the metadata of all samples and all infos.
 
         Both are empty if none came in time.
 
@@ -63,8 +85,9 @@ class CollectorQueue(WorkerQueue):
             TaskFail: the collector has failed, was closed, or has ended and the queue is empty.
         """
         with self._changed:
-            self._wait(self._is_urgent, timeout_s)
-            samples, infos = self._samples, self._infos
+            self._wait(lambda: self._is_urgent, timeout_s)
+            samples, infos = concatenate_items(list(self._samples)), list(self._infos)
+            self._is_urgent = False
             self._drop_all()
         return samples, infos
 
@@ -75,21 +98,21 @@ class CollectorQueue(WorkerQueue):
             TaskFail: as for `take`, or there was none in time.
         """
         with self._changed:
-            self._wait(self._has_reports, timeout_s)
-            if len(self._samples):
-                entry, *self._samples = rows_of(self._samples)
-            elif self._infos:
-                entry = self._infos.pop(0)
-            else:
+            self._wait(lambda: self._count > 0, timeout_s)
+            if not self._count:
                 raise task_fail(failure_for(f"the collector has reported nothing for {timeout_s:g} s", "TimeoutError"))
+            if self._samples:
+                entry, *others = rows_of(self._samples.popleft())
+                if others:
+                    self._samples.appendleft(others)
+            else:
+                entry = self._infos.popleft()
+            self._count -= 1
             self._changed.notify_all()
         return entry  # type: ignore[no-any-return]
 
-    def _is_urgent(self) -> bool:
-        return len(self._samples) > 0 or any(info.get("collector_done") for info in self._infos)
-
     def _has_reports(self) -> bool:
-        return len(self._samples) > 0 or len(self._infos) > 0
+        return self._count > 0
 
     def close(self) -> None:
         """End all waits, and drop what is in the queue."""
@@ -98,7 +121,9 @@ class CollectorQueue(WorkerQueue):
             self._drop_all()
 
     def _drop_all(self) -> None:
-        self._samples, self._infos = [], []
+        self._samples.clear()
+        self._infos.clear()
+        self._count = 0
         self._changed.notify_all()
 
 
@@ -106,6 +131,9 @@ class CollectorTask(WorkerTask):
     """A collecting task, which fetches weights, and sends samples and infos, until it is closed.
 
     So data of an old task, whose collector hangs, cannot reach a new one.
+
+    Args:
+        send_timeout_s: how long sending may wait for the coordinator; None for any time.
 
     Attributes:
         collector: the collector, set before the thread starts.
@@ -118,10 +146,13 @@ class CollectorTask(WorkerTask):
         task_info: Mapping[str, Any],
         samples: SampleStore,
         policies: PolicyStore,
+        queue: CollectorQueue,
+        send_timeout_s: float | None,
     ) -> None:
         super().__init__(task_info)
-        self.queue = CollectorQueue()
+        self.queue = queue
         self._samples, self._policies = samples, policies
+        self._send_timeout_s = send_timeout_s
         # Whether to store a copy of the fetched weights as those under evaluation.
         self._is_evaluation = bool((task_info.get("collector_cfg") or {}).get("eval_flag", False))
         self._known: dict[str, Any] = {}  # tokens of the weights that were fetched last, by path
@@ -156,13 +187,12 @@ class CollectorTask(WorkerTask):
         self._samples.write(path, data)
 
     def send_metadata(self, metadata: Row | Sequence[Row]) -> None:
-        """Queue the metadata of the samples of a chunk, or an info, for the coordinator.
-
-        Samples wait until the coordinator has taken the last ones.
+        """Queue the metadata of the samples of a chunk, or an info, for the coordinator; wait while the queue is full.
 
         Raises:
             AssertionError: keys are missing: `data_id` and `policy_iter` for a sample; `collector_done`, `cur_episode`,
                 `cur_sample` and `cur_step` for an info.
+            TimeoutError: they are not taken in time.
         """
         content: Any = plain(metadata) if isinstance(metadata, dict) else metadata
         if isinstance(content, dict) and DATA_ID in content:
@@ -179,7 +209,7 @@ class CollectorTask(WorkerTask):
                     f"it has {sorted(entry)}"
                 )
         if len(content):
-            self.queue.put(content)
+            self.queue.put(content, self._send_timeout_s)
 
     def close(self) -> None:
         """End all waits; the coordinator deletes samples of which it was not told, when it ends."""

@@ -8,24 +8,26 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.utils.config_helper import Setting, Settings, integer
 from ding.utils.data.nested import plain
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
 from ding.worker.collector.comm.base_comm_collector import BaseCommCollector
-from ding.worker.collector.comm.collector_task import CollectorTask
+from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
 from ding.worker.transport.chunk import DATA_ID, to_content
 from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
-from ding.worker.transport.transport import Handler, TaskName, transport_name
+from ding.worker.transport.transport import QUEUE_SIZE, Handler, TaskName, transport_name
 
 
 class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
     """A collector worker, which runs the collector of one task at a time in a thread.
 
-    Samples and weights go through stores, metadata and infos through a queue of one chunk. See also `CommWorker`.
+    Samples and weights go through stores, metadata and infos through a bounded queue. See also `CommWorker`.
 
     Args:
         cfg: as for `BaseCommCollector`, and `type`, the name of the transport; `path_data`, `path_policy`, `port`;
-            `data_wait_s` (1.0), `data_timeout_s` (600.0) and `close_timeout_s` (30.0).
+            `queue_size` (4096 samples), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
+            `close_timeout_s` (30.0).
 
     Raises:
         ConfigError: a value is not allowed, or missing.
@@ -43,16 +45,28 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
     """
 
     kind = "collector"
-    settings = WORKER_SETTINGS
+    settings = Settings(
+        {
+            "queue_size": Setting(4096, integer(1), "Capacity of the queue of samples and infos for the coordinator."),
+        },
+        WORKER_SETTINGS,
+    )
 
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg)
-        self._task = CollectorTask({}, self._sample_store, self._policy_store)
+        self._task = self._open_task({})
 
     @property
     def _collector(self) -> BaseParallelCollector | None:
         task = self._slot.task
         return None if task is None else task.collector
+
+    def _open_task(self, task_info: Mapping[str, Any]) -> CollectorTask:
+        queue_size = int(task_info.get(QUEUE_SIZE, self._cfg.queue_size))
+        queue = CollectorQueue(queue_size)
+        # A coordinator that limits the queue may hold the collector for any time.
+        timeout_s = None if QUEUE_SIZE in task_info else self._cfg.data_timeout_s
+        return CollectorTask(task_info, self._sample_store, self._policy_store, queue, timeout_s)
 
     def _handlers(self) -> dict[str, Handler]:
         return {
@@ -91,7 +105,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
         self._slot.begin(partial(self._begin, task_info))
 
     def _begin(self, task_info: dict[str, Any]) -> CollectorTask:
-        task = CollectorTask(task_info, self._sample_store, self._policy_store)
+        task = self._open_task(task_info)
         collector = task.collector = self._create_collector(task_info)
         # Of its task, so that a collector that outlives its task cannot affect the next one.
         for name in ("get_policy_update_info", "send_stepdata", "send_metadata"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding.worker.collector.comm.collector_task import CollectorTask
+from ding.worker.collector.comm.collector_task import CollectorQueue, CollectorTask
 from ding.worker.transport.chunk import decode_chunk, encode_chunk
 from ding.worker.transport.stores import (
     FolderPolicyStore,
@@ -18,7 +18,7 @@ INFO = {"collector_done": False, "cur_episode": 1, "cur_sample": 2, "cur_step": 
 def task(own_folder):
     root = str(own_folder / "root")
     stores = FolderSampleStore(root), FolderPolicyStore(root)
-    task = CollectorTask({}, *stores)
+    task = CollectorTask({}, *stores, CollectorQueue(10), 0)
     task.samples, task.policies = stores
     return task
 
@@ -58,11 +58,10 @@ def test_paths_stay_in_the_folder(task, path):
 def test_metadata_come_one_by_one_or_many_at_a_time(task):
     rows = [{"data_id": str(i), "policy_iter": i} for i in range(3)]
     task.send_metadata(rows[:2])
+    task.send_metadata(rows[2])
     task.send_metadata([])
     task.send_metadata({**INFO, "more": np.float32(0.5), "shape": (1, np.int64(2))})
-    assert task.queue.take(0) == (rows[:2], [{**INFO, "more": 0.5, "shape": [1, 2]}])
-    task.send_metadata(rows[2])
-    assert task.queue.take(0) == (rows[2:], [])
+    assert task.queue.take(0) == (rows, [{**INFO, "more": 0.5, "shape": [1, 2]}])
 
 
 @pytest.mark.parametrize("missing", sorted(INFO))
