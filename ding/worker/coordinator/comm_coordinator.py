@@ -220,7 +220,6 @@ class CommCoordinator:
         self._logger = logger
         self.connector = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).connector(cfg)
         self.workers = WorkerTable()
-        self._running: set[TaskRun] = set()
         self._threads = DaemonThreads()
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -292,11 +291,6 @@ class CommCoordinator:
         end()
         return True
 
-    def running(self) -> list[TaskRun]:
-        """Return the running tasks."""
-        with self._lock:
-            return list(self._running)
-
     def send_collector_task(self, collector_task: Task) -> bool:
         """Give the task to a free collector; return False if there is none. Callbacks report whether it begins."""
         return self._send(COLLECTOR, collector_task)
@@ -306,22 +300,19 @@ class CommCoordinator:
         return self._send(LEARNER, learner_task)
 
     def _send(self, kind: str, task: Task) -> bool:
-        worker = self.workers.take(kind, task)
-        if worker is None:
-            return False
-        run = TaskRun(
-            worker,
-            task,
-            self._callback_fn,
-            self._cfg["task_timeout"],
-            self._ending.is_set,
-            self._cfg.get("task_silence_s", 0.0),
-            lambda: self.normalization,
-        )
         with self._lock:
-            if self._ending.is_set():
+            worker = None if self._ending.is_set() else self.workers.take(kind, task)
+            if worker is None:
                 return False
-            self._running.add(run)
+            run = TaskRun(
+                worker,
+                task,
+                self._callback_fn,
+                self._cfg["task_timeout"],
+                self._ending.is_set,
+                self._cfg.get("task_silence_s", 0.0),
+                lambda: self.normalization,
+            )
             # Starting may take long, and must not delay the next task.
             self._threads.start(f"coordinator_{kind}_task", self._execute, run)
         return True
@@ -333,15 +324,14 @@ class CommCoordinator:
                 worker.client.watch(partial(self._lose_idle, worker))  # it may have been lost since its last answer
                 side.deal_with_worker_free(worker.kind, worker.worker_id)
         except WorkerLost as e:
-            if not self._ending.is_set():
-                # A stalled worker still listens: it abandons the task, and may be connected again.
-                end = worker.client.close if isinstance(e, TaskStalled) else partial(worker.client.drop, str(e))
-                if not self._release(worker, end):
-                    e = WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {e}")
-                side.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, e)
-        finally:
-            with self._lock:
-                self._running.discard(run)
+            if self._ending.is_set():
+                worker.task = None
+                return
+            # A stalled worker still listens: it abandons the task, and may be connected again.
+            end = worker.client.close if isinstance(e, TaskStalled) else partial(worker.client.drop, str(e))
+            if not self._release(worker, end):
+                e = WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {e}")
+            side.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, e)
 
     def _run_to_end(self, run: TaskRun) -> bool:
         """Run the task, and report errors in it, in the worker or in a callback, to the coordinator.
@@ -397,7 +387,7 @@ class CommCoordinator:
         if self.operator is not None:
             self.operator.close()
         self._threads.join(timeout_s)
-        stuck = sorted(run.task_id for run in self.running())
+        stuck = sorted(task["task_id"] for _, task in self.workers.busy())
         if stuck:
             self._logger.error("tasks have not ended within %g s and are aborted: %s", timeout_s, stuck)
         self.connector.close()

@@ -119,7 +119,7 @@ def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
     assert comm.workers.free_count("collector") == 1
     assert collector.log == ["resource", "collector_start_task", "collector_data_task", "collector_close_task"]
     _join_tasks()
-    assert comm.running() == []
+    assert comm.workers.busy() == []
 
 
 def _join_tasks():
