@@ -172,7 +172,7 @@ class TaskRun:
                 self.buffer_id,
                 demand["batch_size"],
                 demand["cur_learner_iter"],
-                wait_s=0.0 if batches else DATA_WAIT_S,
+                0.0 if batches else DATA_WAIT_S,
             )
             if batch is None:
                 break
