@@ -27,10 +27,10 @@ class RayTransport(HttpTransport):
     name = "ray"
     launch = Launch.ACTOR
 
-    def sample_store(self, root: str) -> RaySampleStore:  # type: ignore[override]
+    def sample_store(self, root: str) -> RaySampleStore:
         return RaySampleStore(root)
 
-    def policy_store(self, root: str, trust_pickle: bool = False) -> RayPolicyStore:  # type: ignore[override]
+    def policy_store(self, root: str, trust_pickle: bool = False) -> RayPolicyStore:
         return RayPolicyStore(root, trust_pickle)
 
 
