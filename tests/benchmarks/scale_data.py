@@ -297,7 +297,7 @@ class ActorTransport(LocalTransport):
     name = "bench_ray"
 
     def sample_store(self, root: str) -> Any:
-        from ding.worker.transport.ray.sample_store import RaySampleStore
+        from ding.worker.transport.ray.stores import RaySampleStore
 
         return RaySampleStore(root)
 
@@ -343,7 +343,7 @@ class Run:
         os.chdir(self._folder)
         root = f"{self._folder}/data"
         if self.transport == "bench_ray":
-            from ding.worker.transport.ray.sample_store import start_sample_server
+            from ding.worker.transport.ray.stores import start_sample_server
 
             self._server = start_sample_server(root, {})
         buffers = CountedBuffers("exp", get_transport(self.transport).sample_store(root), logging.getLogger("bench"))

@@ -15,8 +15,7 @@ except ImportError as e:
 
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.http_transport import HttpTransport
-from ding.worker.transport.ray.policy_store import RayPolicyStore
-from ding.worker.transport.ray.sample_store import RaySampleStore
+from ding.worker.transport.ray.stores import RayPolicyStore, RaySampleStore
 from ding.worker.transport.transport import Launch
 
 
