@@ -70,6 +70,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
 
     def _handlers(self) -> dict[str, Handler]:
         return {
+            **super()._handlers(),
             TaskName.COLLECTOR_START: self._start_task,
             TaskName.COLLECTOR_DATA: self._data_task,
             TaskName.COLLECTOR_CLOSE: self._close_task,

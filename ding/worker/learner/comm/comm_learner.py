@@ -134,6 +134,7 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
 
     def _handlers(self) -> dict[str, Handler]:
         return {
+            **super()._handlers(),
             TaskName.LEARNER_START: self._start_task,
             TaskName.LEARNER_GET_DATA: self._get_data_task,
             TaskName.LEARNER_LEARN: self._learn_task,
@@ -208,8 +209,9 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         task.source.warn = learner.logger.warning
         task.saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
         learner.batch_source = TaskBatches(learner, task.queue, hooks, task.saver)
-        train = learner.start if group is None else partial(_train_in_group, learner, task.queue, group)
-        task.thread = worker_thread("learner_start", train, task.queue)
+        # The error is reported before other ranks notice that this one has left.
+        on_failure = None if group is None else group.leave
+        task.thread = worker_thread("learner_start", learner.start, task.queue, on_failure)
         task.thread.start()
         return task
 
@@ -331,15 +333,6 @@ class SingleBatches:
         demand, self._demand = self.ask(), None
         (batch,) = unpack_batches(task)
         return {**demand, "batch_num": 0, "infos": [self._learn(list(batch))], "batches_done": 1}
-
-
-def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: Group) -> None:
-    try:
-        learner.start()
-    except BaseException as e:
-        queue.fail(e)  # before the other ranks notice
-        group.leave()
-        raise
 
 
 def _demand(task: LearnerTask) -> dict[str, Any]:
