@@ -23,6 +23,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
+from ding.utils.system_helper import DaemonThreads
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, Handler, TaskName, WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
@@ -180,7 +181,7 @@ class TaskSlot(Generic[T]):
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._abandoning: threading.Thread | None = None
+        self._abandoning = DaemonThreads()
         self._report: dict[str, Any] = {}
 
     def begin(self, make: Callable[[], T]) -> T:
@@ -190,8 +191,7 @@ class TaskSlot(Generic[T]):
             RuntimeError: another task runs, or the slot is closed.
             TimeoutError: another task takes too long to start or end; `end` and `close` raise it, too.
         """
-        if self._abandoning is not None:
-            self._abandoning.join(self._timeout_s)
+        self._abandoning.join(self._timeout_s)
         with self._alone():
             if self._is_closed:
                 raise RuntimeError("the worker is closed; it takes no more tasks")
@@ -222,8 +222,7 @@ class TaskSlot(Generic[T]):
 
     def abandon(self) -> None:
         """End the current task, whose coordinator has left, in a thread; another coordinator may connect."""
-        self._abandoning = threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True)
-        self._abandoning.start()
+        self._abandoning.start(f"{self._kind}_abandon", self._end_abandoned)
 
     def _end_abandoned(self) -> None:
         try:
@@ -240,8 +239,7 @@ class TaskSlot(Generic[T]):
         try:
             self.end()
         finally:
-            if self._abandoning is not None:
-                self._abandoning.join(self._timeout_s)
+            self._abandoning.join(self._timeout_s)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
+from ding.utils.system_helper import DaemonThreads
 from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore, PolicyStore, SampleStore
 
 if TYPE_CHECKING:
@@ -205,6 +205,7 @@ def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> 
 def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[str, Exception | None]:
     """Run all calls at the same time, in daemon threads, and return the errors of those that end in time, by name."""
     errors: dict[str, Exception | None] = {}
+    threads = DaemonThreads()
 
     def run(name: str, call: Callable[[], Any]) -> None:
         error: Exception | None = None
@@ -214,12 +215,9 @@ def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[st
             error = e
         errors[name] = error
 
-    deadline = monotonic() + timeout_s
-    threads = [threading.Thread(target=run, args=item, name=f"run_{item[0]}", daemon=True) for item in calls.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline - monotonic()))
+    for name, call in calls.items():
+        threads.start(f"run_{name}", run, name, call)
+    threads.join(timeout_s)
     return errors.copy()
 
 
