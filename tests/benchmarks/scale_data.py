@@ -155,6 +155,8 @@ class CountedBuffers(BufferSet):
 class Side:
     """Receives the messages of tasks: the coordinator's replay buffers, and counters."""
 
+    normalization: dict[str, Any] = {}
+
     def __init__(self, buffers: CountedBuffers) -> None:
         self.buffers = buffers
         self.samples = self.messages = 0

@@ -44,11 +44,11 @@ class TaskRun:
     """The exchange of messages about one task with one worker; used by one thread.
 
     Args:
-        side: the coordinator, whose methods receive what the worker reports, and which has the replay `buffers`.
+        side: the coordinator, whose methods receive what the worker reports. It has the replay `buffers`, and the
+            `normalization`, the statistics of all collectors, which a learner gets when they have changed.
         timeout_s: how long the worker may take to answer a message.
         is_ending: whether the coordinator ends all tasks.
         silence_limit_s: how long the task may make no progress; 0 for no limit.
-        normalization: returns the statistics of all collectors, which a learner gets when they have changed.
     """
 
     def __init__(
@@ -59,11 +59,10 @@ class TaskRun:
         timeout_s: float,
         is_ending: Callable[[], bool],
         silence_limit_s: float = 0.0,
-        normalization: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self.worker, self.task = worker, task
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
-        self._silence_limit_s, self._normalization = silence_limit_s, normalization
+        self._silence_limit_s = silence_limit_s
         self._sent_statistics: Mapping[str, Any] = {}
         self._demand: dict[str, Any] | None = None  # a learner's request, from its last answer
         # The ids of the task, not those in the worker's replies.
@@ -144,7 +143,7 @@ class TaskRun:
 
     def _news(self) -> dict[str, Any]:
         """Return what the learner has not been told of the statistics of the collectors."""
-        known, self._sent_statistics = self._sent_statistics, self._normalization()
+        known, self._sent_statistics = self._sent_statistics, self._side.normalization
         return {} if self._sent_statistics == known else {NORMALIZATION: self._sent_statistics}
 
     def _check_silence(self, reply: Mapping[str, Any], what: str) -> None:
@@ -203,7 +202,6 @@ class CommCoordinator:
 
     Attributes:
         workers: connected and lost workers.
-        normalization: the statistics of all collectors, in plain values, for learners.
         operator: an operator that brings further workers, or None.
         connector: the coordinator's end of the transport.
 
@@ -223,7 +221,6 @@ class CommCoordinator:
         self._threads = DaemonThreads()
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        self.normalization: Mapping[str, Any] = {}
         self.operator: OperatorWorkers | None = None
         if cfg.get("operator_server"):
             joining = partial(self.join, timeout_s=self._max_retry_second)
@@ -311,7 +308,6 @@ class CommCoordinator:
                 self._cfg["task_timeout"],
                 self._ending.is_set,
                 self._cfg.get("task_silence_s", 0.0),
-                lambda: self.normalization,
             )
             # Starting may take long, and must not delay the next task.
             self._threads.start(f"coordinator_{kind}_task", self._execute, run)

@@ -80,6 +80,7 @@ class Coordinator(Configurable):
 
     Attributes:
         buffers: the replay buffers.
+        normalization: the statistics of all collectors, in plain values, for learners.
         supervisor: an object that brings back lost workers.
         on_evaluation: if set, called with the result of each evaluation task, before the commander may begin another.
         on_averages: if set, called with averages of the learner, a list of dicts with `train_iter` and `values`.
@@ -165,6 +166,7 @@ class Coordinator(Configurable):
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
         self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
         self._normalization = Normalization()
+        self.normalization: Mapping[str, Any] = {}
         self.parts: dict[str, Any] = {NORMALIZATION: self._normalization}
         for path, page in status_pages(self.status).items():
             self._comm_coordinator.connector.serve_page(path, page)
@@ -315,7 +317,7 @@ class Coordinator(Configurable):
             return bool(self._commander.judge_collector_finish(task_id, data))
 
     def _share_normalization(self) -> None:
-        self._comm_coordinator.normalization = plain(self._normalization.state_dict())
+        self.normalization = plain(self._normalization.state_dict())
 
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
         """Note the number of env steps of a collector's task, possibly in the middle of an episode.

@@ -34,8 +34,8 @@ class Side:
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        if name == "buffers":
-            return BufferSet("exp", None, LOGGER)
+        if name in ("buffers", "normalization"):
+            return BufferSet("exp", None, LOGGER) if name == "buffers" else {}
 
         def tell(*arguments, **named):
             self.told.put((name.removeprefix("deal_with_"), *arguments))

@@ -30,6 +30,8 @@ class ScriptedLink:
 class Side:
     """Keeps what it is told; gives the batches that the test has put there, None for None; is its own buffers."""
 
+    normalization = {}
+
     def __init__(self, *batches, end_after=None):
         self.told, self.batches, self.end_after = [], list(batches), end_after
         self.useless, self.buffers = False, self
@@ -126,11 +128,17 @@ def test_a_collector_is_not_waited_for_when_the_run_ends_but_a_learner_is(kind, 
 
 
 def test_a_learner_is_told_the_statistics_of_collectors_when_they_have_changed():
-    link, side = ScriptedLink(*[demand(0)] * 3, TaskFailed("w", "t", {"message": "over"})), Side()
-    states = iter([{}, {"obs": {"size": 1}}, {"obs": {"size": 1}}, {"obs": {"size": 2}}])
+    class LearningSide(Side):
+        states = [{}, {"obs": {"size": 1}}, {"obs": {"size": 1}}, {"obs": {"size": 2}}]
+
+        @property
+        def normalization(self):
+            return self.states.pop(0)
+
+    link, side = ScriptedLink(*[demand(0)] * 3, TaskFailed("w", "t", {"message": "over"})), LearningSide()
     worker = Worker("learner", "learner0", link, {"gpu": 1})
     task = {"task_id": "t", "buffer_id": "b"}
-    run = TaskRun(worker, task, side, 7.0, side.is_ending, normalization=lambda: next(states))
+    run = TaskRun(worker, task, side, 7.0, side.is_ending)
     with pytest.raises(TaskFailed):
         run.run()
     assert [sent.get("normalization") for sent in link.sent] == [None, {"obs": {"size": 1}}, None, {"obs": {"size": 2}}]
