@@ -562,7 +562,6 @@ def place_parallel(
         result = parallel_transform(
             cfg, coordinator_host, learner_host, collector_host, coordinator_port, learner_port, collector_port
         )
-    result.main.policy.other.commander.transport = result.system.coordinator.transport
     if save_path is not None and get_rank() == 0:
         save_project_state(main.exp_name)
         save_config_py(result, os.path.join(main.exp_name, save_path))

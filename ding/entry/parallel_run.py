@@ -394,9 +394,9 @@ class ParallelRun:
     def _save_best(self) -> None:
         """Save the weights that were just evaluated as the best checkpoint."""
         main = self._cfg.main
-        place = main.policy.other.commander
+        transport = get_transport(self._cfg.system.coordinator.transport)
         try:
-            version = get_transport(place.transport).policy_store(place.path_policy).read(EVALUATED)
+            version = transport.policy_store(main.policy.other.commander.path_policy).read(EVALUATED)
             assert version is not None  # no version is known
             state = {"model": version.state["model"], "last_iter": version.state["iter"]}
             if NORMALIZATION in version.state:

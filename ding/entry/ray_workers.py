@@ -31,10 +31,9 @@ from ding.entry.worker_process import (
 from ding.interaction.access import RunToken
 from ding.utils.default_helper import derive_seed
 from ding.worker.transport.ray.cluster import RayCluster
-from ding.worker.transport.ray.policy_store import start_weights_server
 from ding.worker.transport.ray.ray_settings import actor_options, bundle
 from ding.worker.transport.ray.ray_transport import actor_class, actor_name, when_done
-from ding.worker.transport.ray.sample_store import start_sample_server
+from ding.worker.transport.ray.stores import start_sample_server, start_weights_server
 
 # Numbers of the lives of workers, unique over all runs of this process.
 _lives = itertools.count(1)

@@ -133,12 +133,24 @@ class StubPolicy(FakePolicy):
         return {"total_loss": 0.0}
 
 
+class CountedBuffers(BufferSet):
+    """Counts the batches that learners have read."""
+
+    batches = 0
+
+    def trained(self, task_id: str, count: int) -> None:
+        super().trained(task_id, count)
+        self.batches += count
+
+
 class Side:
     """Receives the messages of tasks: the coordinator's replay buffers, and counters."""
 
-    def __init__(self, buffers: Any) -> None:
+    normalization: dict[str, Any] = {}
+
+    def __init__(self, buffers: CountedBuffers) -> None:
         self.buffers = buffers
-        self.samples = self.batches = self.messages = 0
+        self.samples = self.messages = 0
         self._lock = threading.Lock()
 
     def _count(self, **counts: int) -> None:
@@ -147,11 +159,9 @@ class Side:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
 
-    def may_ask_collector(self, task_id: str, buffer_id: str) -> bool:
-        return True
-
-    def deal_with_collector_answer(self, task_id: str, buffer_id: str) -> None:
-        """There is no limit."""
+    @property
+    def batches(self) -> int:
+        return self.buffers.batches
 
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
         self._count(samples=self.buffers.push(buffer_id, data))
@@ -162,15 +172,10 @@ class Side:
     def is_collector_task_useless(self, task_id: str) -> bool:
         return False
 
-    def deal_with_learner_get_data(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> Any:
-        return self.buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
-
-    def wait_for_data(self, task_id: str) -> None:
-        self.buffers.wait_for_push(task_id, 0.25)
-
-    def deal_with_learner_batches_done(self, task_id: str, count: int) -> None:
-        self.buffers.trained(task_id, count)
-        self._count(batches=count)
+    def deal_with_learner_get_data(
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int, wait_s: float = 0.0
+    ) -> Any:
+        return self.buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter, wait_s)
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Any) -> None:
         """Nothing to count."""
@@ -285,7 +290,7 @@ class ActorTransport(LocalTransport):
     name = "bench_ray"
 
     def sample_store(self, root: str) -> Any:
-        from ding.worker.transport.ray.sample_store import RaySampleStore
+        from ding.worker.transport.ray.stores import RaySampleStore
 
         return RaySampleStore(root)
 
@@ -331,10 +336,10 @@ class Run:
         os.chdir(self._folder)
         root = f"{self._folder}/data"
         if self.transport == "bench_ray":
-            from ding.worker.transport.ray.sample_store import start_sample_server
+            from ding.worker.transport.ray.stores import start_sample_server
 
             self._server = start_sample_server(root, {})
-        buffers = BufferSet("exp", get_transport(self.transport).sample_store(root), logging.getLogger("bench"))
+        buffers = CountedBuffers("exp", get_transport(self.transport).sample_store(root), logging.getLogger("bench"))
         opened.callback(buffers.close)
         buffers.open("buffer", {"type": "advanced", "replay_buffer_size": self._capacity})
         self.side = Side(buffers)

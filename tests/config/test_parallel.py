@@ -200,7 +200,6 @@ def test_one_word_in_the_system_config_changes_the_transport_of_all_roles():
     cfg = compiled({"transport": "local"})
     roles = [cfg.system[name].type for name in ("learner0", "collector0", "collector1")]
     assert roles == ["local"] * 3 and cfg.system.coordinator.transport == "local"
-    assert cfg.main.policy.other.commander.transport == "local"
 
 
 @pytest.mark.parametrize(("kind", "name"), [("learner", "learner0"), ("collector", "collector1")])

@@ -20,8 +20,7 @@ from ding.entry.parallel_run import run_parallel
 from ding.utils.config_helper import ConfigError
 from ding.worker.transport.ray.cluster import RayCluster
 from ding.worker.transport.ray.ray_settings import ray_section
-from ding.worker.transport.ray.sample_store import sample_server_name
-from ding.worker.transport.ray.store_actor import StoreActor
+from ding.worker.transport.ray.stores import StoreActor, sample_server_name
 from tests.entry.faults import DEADLINE_S, long_episodes, newest_state, observing
 from tests.entry.parallel_fakes import triple
 from tests.programs import ROOT, environment
@@ -250,7 +249,7 @@ def test_a_run_goes_on_when_the_actor_of_its_samples_is_killed(train):
         run.wait_for_learning(50)
         server = StoreActor(sample_server_name(run._store.root))
         before = len(run.samples)
-        os.kill(server.ask("pid"), signal.SIGKILL)
+        os.kill(server.ask("__ray_call__", lambda self: os.getpid()), signal.SIGKILL)
         run.wait_for(lambda: len(run.samples) > before + 500)  # the learner caches those that are lost
         learnt = len(run.learnt)
         run.wait_for(lambda: len(run.learnt) > learnt + 200)

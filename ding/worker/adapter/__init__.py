@@ -1,12 +1,5 @@
 """Adapters between a coordinator and groups of workers."""
 
-from typing import TYPE_CHECKING
+from ding.utils.import_helper import exports
 
-from ding.utils.import_helper import lazy_names
-
-if TYPE_CHECKING:
-    from ding.worker.adapter.learner_aggregator import LearnerAggregator
-
-__all__ = ["LearnerAggregator"]
-
-__getattr__ = lazy_names(__name__, {"LearnerAggregator": "ding.worker.adapter.learner_aggregator"})
+__all__, __getattr__ = exports(__name__, {}, lazy={"learner_aggregator": "LearnerAggregator"})

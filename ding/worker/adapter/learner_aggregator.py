@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from ding.utils.log_helper import build_logger
 from ding.utils.system_helper import exist_operator_server
 from ding.worker.coordinator.operator_server import OperatorSync, make_operator_server
 from ding.worker.learner.comm.learner_group import GroupTask, LearnerHandle, merge_info
-from ding.worker.transport.comm_worker import TaskSlot, dispatch, task_fail
+from ding.worker.transport.comm_worker import TaskServer, TaskSlot, task_fail
 from ding.worker.transport.http_transport import WorkerSlave
 from ding.worker.transport.transport import (
     DEFAULT_TRANSPORT,
@@ -125,7 +125,7 @@ class LearnerAggregatorSlave(WorkerSlave):
         return {name: handler for name, handler in named.items() if handler is not None}
 
 
-class LearnerAggregator:
+class LearnerAggregator(TaskServer[GroupTask]):
     """An aggregator of learners: a coordinator sees one learner, whose batch size is the sum of theirs.
 
     A task runs on the learners that are connected when it starts; learners that join later take part in the next task.
@@ -181,7 +181,6 @@ class LearnerAggregator:
         }
     )
 
-    on_presence: Callable[[bool], Any] | None = None  # see `CommWorker`
     _is_closed = True  # until the constructor has finished
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
@@ -204,11 +203,6 @@ class LearnerAggregator:
                 period_s=own.sync_period_s,
             )
         self._is_closed = False
-
-    @property
-    def port(self) -> int:
-        """The port for tasks; valid after `start`."""
-        return self._server.port
 
     def start(self) -> None:
         """Connect the learners, then accept tasks; close the aggregator if that fails.
@@ -247,22 +241,14 @@ class LearnerAggregator:
                 closing.callback(self._sync.close)
             closing.callback(self._slot.close)
 
-    def serve(self, task: dict[str, Any]) -> Any:
-        """Run a task of the coordinator.
-
-        Raises:
-            TaskFail: the task failed; its result has the learners' errors, if any.
-        """
-        if self.on_presence is not None:
-            self.on_presence(True)
-        handlers: dict[str, Handler] = {
+    def _handlers(self) -> dict[str, Handler]:
+        return {
             TaskName.RESOURCE: lambda task: self.deal_with_get_resource(),
             TaskName.LEARNER_START: self.deal_with_learner_start,
             TaskName.LEARNER_GET_DATA: lambda task: self._slot.require().demand(task),
             TaskName.LEARNER_LEARN: lambda task: self._slot.require().learn(task),
             TaskName.LEARNER_CLOSE: lambda task: self._slot.end(),
         }
-        return dispatch(task, handlers)
 
     def deal_with_get_resource(self) -> dict[str, Any]:
         """Return the number of connected learners as the number of GPUs."""
@@ -287,11 +273,5 @@ class LearnerAggregator:
         if not handles:
             raise task_fail({"message": "no connected learner"})
         return GroupTask(handles, task, self._cfg.task_timeout)
-
-    def deal_with_lost_coordinator(self) -> None:
-        """End the task of a lost coordinator in a thread; another coordinator may connect."""
-        if self.on_presence is not None:
-            self.on_presence(False)
-        self._slot.abandon()
 
     merge_info = staticmethod(merge_info)

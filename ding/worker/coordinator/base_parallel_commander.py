@@ -27,7 +27,6 @@ from ding.utils.object_state import SavedAttributes
 from ding.utils.registry_factory import COMMANDER_REGISTRY
 from ding.worker.coordinator.limiter import SERIAL, samples_per_insert
 from ding.worker.coordinator.run_monitor import EnvSteps
-from ding.worker.transport.transport import transport_name
 
 Task = dict[str, Any]  # a task for a worker
 # Importing this module registers all commanders of the package.
@@ -155,7 +154,6 @@ class BaseCommander(SavedAttributes, Configurable, ABC):
                 "batches.",
             ),
             "min_samples": Setting(1, integer(1), "Number of collected samples before the learner's first batch."),
-            "transport": Setting(NO_DEFAULT, transport_name, "Transport of the run; set by compilation."),
             "path_policy": Setting(NO_DEFAULT, anything, "Folder of the weights; set by compilation."),
             "league": Setting(NO_DEFAULT, anything, "Settings of the league, for `one_vs_one`."),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,64 +21,6 @@ from ding.worker.transport.stores import SampleStore
 
 # The beginning of the names of chunks.
 _CHUNK_PREFIX = "env_"
-
-
-class ChunkReferences:
-    """Reference counts of chunks; a chunk is deleted when no reference is left. This class is thread-safe.
-
-    The metadata of a sample names its chunk under `data_id`; samples without this key are ignored.
-
-    Args:
-        delete: called with the names of chunks, outside the lock, in the thread that releases their last references.
-
-    Example:
-        >>> references = ChunkReferences(print)
-        >>> rows = [{"data_id": "a"}, {"data_id": "a"}]
-        >>> references.add(rows)
-        ['a', 'a']
-        >>> references.release(["a"])
-        >>> references.release(["a"])
-        ['a']
-    """
-
-    def __init__(self, delete: Callable[[list[str]], None]) -> None:
-        self._delete = delete
-        self._uses: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether the chunk of that name is in use."""
-        return name in self._uses
-
-    def add(self, rows: Sequence[Any]) -> list[str]:
-        """Add a reference for each of these samples; return their chunks, for `release`."""
-        names, uses = chunks_of(rows), self._uses
-        with self._lock:
-            for name in names:
-                uses[name] = uses.get(name, 0) + 1
-        return names
-
-    def release(self, names: Iterable[str]) -> None:
-        """Release a reference for each occurrence of a chunk in `names`; unknown chunks are ignored."""
-        uses, unused = self._uses, []
-        with self._lock:
-            for name in names:
-                left = uses.get(name, 0) - 1
-                if left > 0:
-                    uses[name] = left
-                elif left == 0:
-                    del uses[name]
-                    unused.append(name)
-        if unused:
-            self._delete(unused)
-
-    def clear(self) -> None:
-        """Delete every chunk."""
-        with self._lock:
-            names = list(self._uses)
-            self._uses.clear()
-        if names:
-            self._delete(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +67,7 @@ class BufferSet:
         self._store = store
         self.is_deleting = True
         self._cfgs: dict[str, Mapping[str, Any]] = {}  # the configs by buffer
-        self._references = ChunkReferences(self._delete)
+        self._uses: dict[str, int] = {}  # how often the samples of each chunk are in a buffer or a batch
         self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # chunks on their way, by task
         self._opening = threading.Lock()
         # A batch must be counted before another push, or its own draw, drops the samples in it. So the chunks
@@ -134,7 +76,6 @@ class BufferSet:
         self._dropped: list[str] = []  # chunks
         self._changed = threading.Condition(self._lock)
         self._pushes = 0
-        self._missed: dict[str, int] = {}  # `_pushes` when there was no batch, by task
         self._is_awake = False
         self._has_warned = False
 
@@ -165,12 +106,30 @@ class BufferSet:
     def _note_dropped(self, samples: list[Any]) -> None:
         self._dropped += chunks_of(samples)
 
-    def _release_dropped(self, further: Sequence[str] = ()) -> None:
-        """Release the chunks that the buffers have dropped, and `further` ones; call it without holding the lock."""
+    def _use(self, samples: Sequence[Any]) -> list[str]:
+        """Count a use of the chunk of each of these samples, under the lock; return the chunks, for `_release`."""
+        names = chunks_of(samples)
+        for name in names:
+            self._uses[name] = self._uses.get(name, 0) + 1
+        return names
+
+    def _release(self, names: Sequence[str] = ()) -> None:
+        """Release a use for each occurrence of a chunk in `names`, and those that the buffers have dropped.
+
+        A chunk without a use is deleted. Call it without holding the lock.
+        """
+        unused = []
         with self._lock:
-            dropped, self._dropped = self._dropped, []
-        if dropped or further:
-            self._references.release([*dropped, *further])
+            released, self._dropped = [*self._dropped, *names], []
+            for name in released:
+                left = self._uses.get(name, 0) - 1
+                if left > 0:
+                    self._uses[name] = left
+                elif left == 0:
+                    del self._uses[name]
+                    unused.append(name)
+        if unused:
+            self._delete(unused)
 
     def push(self, buffer_id: str, samples: list[Any]) -> int | None:
         """Push the metadata of samples; columns are not inspected item by item.
@@ -180,23 +139,28 @@ class BufferSet:
             unknown.
         """
         _add_collect_iter(samples)
-        chunks, is_accepted = self._references.add(samples), False
+        chunks, is_accepted = [], False
         try:
             with self._lock:
-                buffer = self.buffers.get(buffer_id)
+                chunks, buffer = self._use(samples), self.buffers.get(buffer_id)
                 is_accepted = buffer is not None and buffer.push(samples, -1) != 0  # users' buffers may return None
                 if is_accepted:
                     self._limiters[buffer_id].insert(len(samples))
                 self._pushes += 1
                 self._changed.notify_all()
         finally:
-            self._release_dropped(() if is_accepted else chunks)
+            self._release(() if is_accepted else chunks)
         if buffer is None:
             return None
         return len(samples) if is_accepted else 0
 
-    def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
+    def sample(
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int, wait_s: float = 0.0
+    ) -> list[Any] | None:
         """Draw a batch, whose chunks are kept until `trained` reports it as used.
+
+        Args:
+            wait_s: how long to wait for a push if there is no batch, after which one may be drawn again.
 
         Returns:
             The batch; None if the buffer has none, or the limiter does not allow one yet.
@@ -211,10 +175,11 @@ class BufferSet:
                 if limiter.may_ask:
                     self._changed.notify_all()
             if batch is None:
-                self._missed[task_id] = self._pushes
+                pushes = self._pushes
+                self._changed.wait_for(lambda: self._is_awake or self._pushes != pushes, wait_s)
             else:
-                self._batches[task_id].append(self._references.add(batch))
-        self._release_dropped()
+                self._batches[task_id].append(self._use(batch))
+        self._release()
         return batch
 
     def ask(self, buffer_id: str, task_id: str, timeout_s: float) -> bool:
@@ -268,12 +233,6 @@ class BufferSet:
         with self._lock:
             return sum(len(batches) for batches in self._batches.values())
 
-    def wait_for_push(self, task_id: str, timeout_s: float) -> None:
-        """Wait until samples were pushed since `sample` had no batch for this task, at most `timeout_s` seconds."""
-        with self._changed:
-            missed = self._missed.get(task_id, self._pushes)
-            self._changed.wait_for(lambda: self._is_awake or self._pushes != missed, timeout_s)
-
     def wake(self) -> None:
         """End all waits, including later ones."""
         with self._changed:
@@ -285,14 +244,13 @@ class BufferSet:
         with self._lock:
             batches = self._batches.get(task_id, deque())
             chunks = [chunk for _ in range(min(count, len(batches))) for chunk in batches.popleft()]
-        self._references.release(chunks)
+        self._release(chunks)
 
     def forget_task(self, task_id: str) -> None:
         """Release all batches of this task."""
         with self._lock:
             chunks = [chunk for batch in self._batches.pop(task_id, ()) for chunk in batch]
-            self._missed.pop(task_id, None)
-        self._references.release(chunks)
+        self._release(chunks)
 
     def update(self, buffer_id: str, priority_info: Mapping[str, Any]) -> bool:
         """Set priorities; return False if the buffer is unknown."""
@@ -311,14 +269,18 @@ class BufferSet:
             if buffer is not None:
                 buffer.close()
             self._changed.notify_all()
-        self._release_dropped()
+        self._release()
 
     def close(self) -> None:
         """Close all buffers and delete all chunks. Further calls do nothing."""
         self.wake()
         for buffer_id in list(self.buffers):
             self.close_buffer(buffer_id)
-        self._references.clear()
+        with self._lock:
+            names = list(self._uses)
+            self._uses.clear()
+        if names:
+            self._delete(names)
 
     # Buffers that outlive their coordinator.
 
@@ -367,10 +329,10 @@ class BufferSet:
         with self._lock:
             buffer.load_state_dict(content)
             dropped: int = buffer.discard(is_unwanted)
-            self._references.add(held)
+            self._use(held)
             if counts is not None and dropped < len(held):
                 self._limiters[buffer_id].load_state_dict(counts)
-        self._release_dropped()
+        self._release()
         return int(buffer.count()), dropped
 
     def delete_unneeded(self) -> int:
@@ -382,7 +344,7 @@ class BufferSet:
         folder = os.path.abspath(self._exp_name) + os.sep
         if self._store is None or not os.path.abspath(self._store.root).startswith(folder):
             return 0
-        names = [n for n in self._store.names() if n.startswith(_CHUNK_PREFIX) and n not in self._references]
+        names = [n for n in self._store.names() if n.startswith(_CHUNK_PREFIX) and n not in self._uses]
         if names:
             self._delete(names)
         return len(names)

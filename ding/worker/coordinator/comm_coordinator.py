@@ -34,17 +34,21 @@ _CLOSE = {COLLECTOR: TaskName.COLLECTOR_CLOSE, LEARNER: TaskName.LEARNER_CLOSE}
 _ABORT_S = 3.0
 # How many batches a message holds; a learner that wants more is asked again.
 _MAX_BATCHES = 256
+# How long a wait for samples may last before the learner is asked again whether it still needs them.
+DATA_WAIT_S = 0.25
+# How long a collector that must wait for the learner is asked nothing.
+HOLD_S = 5.0
 
 
 class TaskRun:
     """The exchange of messages about one task with one worker; used by one thread.
 
     Args:
-        side: the coordinator, whose methods receive what the worker reports.
+        side: the coordinator, whose methods receive what the worker reports. It has the replay `buffers`, and the
+            `normalization`, the statistics of all collectors, which a learner gets when they have changed.
         timeout_s: how long the worker may take to answer a message.
         is_ending: whether the coordinator ends all tasks.
         silence_limit_s: how long the task may make no progress; 0 for no limit.
-        normalization: returns the statistics of all collectors, which a learner gets when they have changed.
     """
 
     def __init__(
@@ -55,11 +59,10 @@ class TaskRun:
         timeout_s: float,
         is_ending: Callable[[], bool],
         silence_limit_s: float = 0.0,
-        normalization: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self.worker, self.task = worker, task
         self._side, self._timeout_s, self._is_ending = side, timeout_s, is_ending
-        self._silence_limit_s, self._normalization = silence_limit_s, normalization
+        self._silence_limit_s = silence_limit_s
         self._sent_statistics: Mapping[str, Any] = {}
         self._demand: dict[str, Any] | None = None  # a learner's request, from its last answer
         # The ids of the task, not those in the worker's replies.
@@ -102,13 +105,13 @@ class TaskRun:
 
     def _collect(self) -> bool:
         is_eval = self.task["collector_cfg"]["eval_flag"]
-        if not is_eval and not self._side.may_ask_collector(self.task_id, self.buffer_id):
+        if not is_eval and not self._side.buffers.ask(self.buffer_id, self.task_id, HOLD_S):
             self._send(TaskName.RESOURCE)  # a sign of life, which asks nothing of the samples that wait
             return bool(self._side.is_collector_task_useless(self.task_id))
         try:
             return self._take_collected(self._send(TaskName.COLLECTOR_DATA))
         finally:
-            self._side.deal_with_collector_answer(self.task_id, self.buffer_id)
+            self._side.buffers.answered(self.buffer_id, self.task_id)
 
     def _take_collected(self, reply: Mapping[str, Any]) -> bool:
         samples, infos = from_plain(reply["samples"]), reply["infos"]
@@ -140,7 +143,7 @@ class TaskRun:
 
     def _news(self) -> dict[str, Any]:
         """Return what the learner has not been told of the statistics of the collectors."""
-        known, self._sent_statistics = self._sent_statistics, self._normalization()
+        known, self._sent_statistics = self._sent_statistics, self._side.normalization
         return {} if self._sent_statistics == known else {NORMALIZATION: self._sent_statistics}
 
     def _check_silence(self, reply: Mapping[str, Any], what: str) -> None:
@@ -164,18 +167,20 @@ class TaskRun:
         batches: list[SampleList] = []
         while len(batches) < min(demand["batch_num"], _MAX_BATCHES) and not self._is_ending():
             batch = self._side.deal_with_learner_get_data(
-                self.task_id, self.buffer_id, demand["batch_size"], demand["cur_learner_iter"]
+                self.task_id,
+                self.buffer_id,
+                demand["batch_size"],
+                demand["cur_learner_iter"],
+                0.0 if batches else DATA_WAIT_S,
             )
             if batch is None:
-                if not batches:
-                    self._side.wait_for_data(self.task_id)
                 break
             batches.append(batch)
         return batches
 
     def _take_infos(self, reply: Mapping[str, Any]) -> bool:
         if reply["batches_done"]:
-            self._side.deal_with_learner_batches_done(self.task_id, reply["batches_done"])
+            self._side.buffers.trained(self.task_id, reply["batches_done"])
         is_done = False
         for info in reply["infos"]:
             if self._side.deal_with_learner_judge_finish(self.task_id, info):
@@ -197,7 +202,6 @@ class CommCoordinator:
 
     Attributes:
         workers: connected and lost workers.
-        normalization: the statistics of all collectors, in plain values, for learners.
         operator: an operator that brings further workers, or None.
         connector: the coordinator's end of the transport.
 
@@ -214,11 +218,9 @@ class CommCoordinator:
         self._logger = logger
         self.connector = get_transport(cfg.get("transport", DEFAULT_TRANSPORT)).connector(cfg)
         self.workers = WorkerTable()
-        self._running: set[TaskRun] = set()
         self._threads = DaemonThreads()
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        self.normalization: Mapping[str, Any] = {}
         self.operator: OperatorWorkers | None = None
         if cfg.get("operator_server"):
             joining = partial(self.join, timeout_s=self._max_retry_second)
@@ -286,11 +288,6 @@ class CommCoordinator:
         end()
         return True
 
-    def running(self) -> list[TaskRun]:
-        """Return the running tasks."""
-        with self._lock:
-            return list(self._running)
-
     def send_collector_task(self, collector_task: Task) -> bool:
         """Give the task to a free collector; return False if there is none. Callbacks report whether it begins."""
         return self._send(COLLECTOR, collector_task)
@@ -300,22 +297,18 @@ class CommCoordinator:
         return self._send(LEARNER, learner_task)
 
     def _send(self, kind: str, task: Task) -> bool:
-        worker = self.workers.take(kind, task)
-        if worker is None:
-            return False
-        run = TaskRun(
-            worker,
-            task,
-            self._callback_fn,
-            self._cfg["task_timeout"],
-            self._ending.is_set,
-            self._cfg.get("task_silence_s", 0.0),
-            lambda: self.normalization,
-        )
         with self._lock:
-            if self._ending.is_set():
+            worker = None if self._ending.is_set() else self.workers.take(kind, task)
+            if worker is None:
                 return False
-            self._running.add(run)
+            run = TaskRun(
+                worker,
+                task,
+                self._callback_fn,
+                self._cfg["task_timeout"],
+                self._ending.is_set,
+                self._cfg.get("task_silence_s", 0.0),
+            )
             # Starting may take long, and must not delay the next task.
             self._threads.start(f"coordinator_{kind}_task", self._execute, run)
         return True
@@ -327,15 +320,14 @@ class CommCoordinator:
                 worker.client.watch(partial(self._lose_idle, worker))  # it may have been lost since its last answer
                 side.deal_with_worker_free(worker.kind, worker.worker_id)
         except WorkerLost as e:
-            if not self._ending.is_set():
-                # A stalled worker still listens: it abandons the task, and may be connected again.
-                end = worker.client.close if isinstance(e, TaskStalled) else partial(worker.client.drop, str(e))
-                if not self._release(worker, end):
-                    e = WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {e}")
-                side.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, e)
-        finally:
-            with self._lock:
-                self._running.discard(run)
+            if self._ending.is_set():
+                worker.task = None
+                return
+            # A stalled worker still listens: it abandons the task, and may be connected again.
+            end = worker.client.close if isinstance(e, TaskStalled) else partial(worker.client.drop, str(e))
+            if not self._release(worker, end):
+                e = WorkerReleased(f"{worker.kind} {worker.worker_id} was taken away from its task: {e}")
+            side.deal_with_worker_lost(worker.kind, worker.worker_id, run.task, e)
 
     def _run_to_end(self, run: TaskRun) -> bool:
         """Run the task, and report errors in it, in the worker or in a callback, to the coordinator.
@@ -391,7 +383,7 @@ class CommCoordinator:
         if self.operator is not None:
             self.operator.close()
         self._threads.join(timeout_s)
-        stuck = sorted(run.task_id for run in self.running())
+        stuck = sorted(task["task_id"] for _, task in self.workers.busy())
         if stuck:
             self._logger.error("tasks have not ended within %g s and are aborted: %s", timeout_s, stuck)
         self.connector.close()

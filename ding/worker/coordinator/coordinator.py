@@ -57,10 +57,6 @@ _user_log = logging.getLogger("ding")
 _REJOIN_S = 20.0
 # How long `close` waits for threads that should end at once.
 JOIN_S = 5.0
-# How long a wait for samples may last before the learner is asked again whether it still needs them.
-DATA_WAIT_S = 0.25
-# How long a collector that must wait for the learner is asked nothing.
-HOLD_S = 5.0
 # Seconds without an env step after which the user is told; `task_silence_s` says when the worker is restarted.
 TELL_SILENCE_S = 15.0
 
@@ -83,6 +79,8 @@ class Coordinator(Configurable):
         KeyError: the type of the commander is unknown.
 
     Attributes:
+        buffers: the replay buffers.
+        normalization: the statistics of all collectors, in plain values, for learners.
         supervisor: an object that brings back lost workers.
         on_evaluation: if set, called with the result of each evaluation task, before the commander may begin another.
         on_averages: if set, called with averages of the learner, a list of dicts with `train_iter` and `values`.
@@ -142,25 +140,25 @@ class Coordinator(Configurable):
         self._logger: Any = build_logger(os.path.join(".", exp_name, "log"), "coordinator", need_tb=False)[0]
         path_data = own.get("path_data")
         store = None if path_data is None else transport.sample_store(path_data)
-        self._buffers = BufferSet(exp_name, store, self._logger)
-        self._replay_buffer = self._buffers.buffers
+        self.buffers = BufferSet(exp_name, store, self._logger)
+        self._replay_buffer = self.buffers.buffers
         self._monitor = RunMonitor(own.get("max_env_step", math.inf), tell=self.info)
         self._comm_coordinator = CommCoordinator(own, self, self._logger)
         self._commander = create_parallel_commander(self._cfg.main)
         self._commander.env_steps = self._monitor.env_steps
         policy = self._cfg.main.policy
         settings = {**BaseCommander.config, **type(self._commander).config, **policy.other.commander}
-        self._buffers.create_limiter = partial(create_limiter, policy, settings)
+        self.buffers.create_limiter = partial(create_limiter, policy, settings)
         self._scheduler = TaskScheduler(
             self._commander,
-            self._buffers,
+            self.buffers,
             self._monitor,
             self._comm_coordinator,
             self,
             {LEARNER: own.learner_task_timeout, COLLECTOR: own.collector_task_timeout},
         )
         self._task_state, self._historical_task = self._scheduler.running, self._scheduler.finished
-        parts = self._scheduler, self._buffers, self._monitor
+        parts = self._scheduler, self.buffers, self._monitor
         self._run_state = ParallelRunState(*parts, self._cfg, own, self._logger, self, lambda: self.parts)
         self.supervisor: WorkerSupervisor = self._comm_coordinator.operator or ReconnectSupervisor(
             self._comm_coordinator.rejoin, self._deal_with_no_return, own.worker_return_timeout
@@ -168,6 +166,7 @@ class Coordinator(Configurable):
         self.on_evaluation: Callable[[Mapping[str, Any]], Any] | None = None
         self.on_averages: Callable[[list[dict[str, Any]]], Any] | None = None
         self._normalization = Normalization()
+        self.normalization: Mapping[str, Any] = {}
         self.parts: dict[str, Any] = {NORMALIZATION: self._normalization}
         for path, page in status_pages(self.status).items():
             self._comm_coordinator.connector.serve_page(path, page)
@@ -209,7 +208,7 @@ class Coordinator(Configurable):
 
     def status(self) -> RunStatus:
         """Return the complete status of the run; over HTTP, the page at `url` shows it."""
-        parts = self._monitor, self._buffers, self._comm_coordinator, self._scheduler
+        parts = self._monitor, self.buffers, self._comm_coordinator, self._scheduler
         return read_status(self._cfg.main.exp_name, *parts, self._is_closed)
 
     def start(self) -> None:
@@ -243,7 +242,7 @@ class Coordinator(Configurable):
             return
         self._scheduler.end()
         self.supervisor.close()
-        self._buffers.wake()
+        self.buffers.wake()
         self._comm_coordinator.close()
         self._scheduler.join(JOIN_S)
         self._run_state.end()
@@ -283,14 +282,6 @@ class Coordinator(Configurable):
 
     # Events of collectors.
 
-    def may_ask_collector(self, task_id: str, buffer_id: str) -> bool:
-        """Wait a while until a collector may be asked for samples; return False if it must wait for the learner."""
-        return self._buffers.ask(buffer_id, task_id, HOLD_S)
-
-    def deal_with_collector_answer(self, task_id: str, buffer_id: str) -> None:
-        """Note that a collector that was asked for samples has sent them, has none, or is lost."""
-        self._buffers.answered(buffer_id, task_id)
-
     def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Any) -> None:
         """Push samples that have arrived.
 
@@ -303,7 +294,7 @@ class Coordinator(Configurable):
         count = len(samples)
         if not count:
             return
-        pushed = self._buffers.push(buffer_id, samples)
+        pushed = self.buffers.push(buffer_id, samples)
         if pushed is None:
             log = self.info if self._monitor.is_over else self.error  # late samples are expected at the end
             log(f"{count} samples for the unknown buffer {buffer_id} are dropped")
@@ -326,7 +317,7 @@ class Coordinator(Configurable):
             return bool(self._commander.judge_collector_finish(task_id, data))
 
     def _share_normalization(self) -> None:
-        self._comm_coordinator.normalization = plain(self._normalization.state_dict())
+        self.normalization = plain(self._normalization.state_dict())
 
     def deal_with_collector_progress(self, task_id: str, progress: Mapping[str, Any]) -> None:
         """Note the number of env steps of a collector's task, possibly in the middle of an episode.
@@ -368,28 +359,20 @@ class Coordinator(Configurable):
     # Events of learners.
 
     def deal_with_learner_get_data(
-        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int, wait_s: float = 0.0
     ) -> SampleList | None:
-        """Return a batch for a learner; None while the buffer has none.
+        """Return a batch for a learner; None if the buffer has none, after a wait of `wait_s` for samples at most.
 
         Raises:
             RuntimeError: the task is unknown; all methods about learners may raise this.
         """
         self._require(task_id)
-        return self._buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
-
-    def wait_for_data(self, task_id: str) -> None:
-        """Wait a moment for samples, after the buffer had no batch for a learner of this task."""
-        self._buffers.wait_for_push(task_id, DATA_WAIT_S)
-
-    def deal_with_learner_batches_done(self, task_id: str, count: int) -> None:
-        """Release the oldest `count` batches, which the learner has read."""
-        self._buffers.trained(task_id, count)
+        return self.buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter, wait_s)
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Process a learner's report of an iteration."""
         self._require(task_id)
-        if not self._buffers.update(buffer_id, info.get("priority_info") or {}):
+        if not self.buffers.update(buffer_id, info.get("priority_info") or {}):
             self.error(f"priorities for the unknown buffer {buffer_id} are dropped")
         state, bad_files = self._task_state[task_id], int(info.get("bad_files", 0))
         if state.bad_files < bad_files >= 2 * state.bad_files:  # not each one of many
@@ -477,7 +460,7 @@ class Coordinator(Configurable):
         elif not will_return:
             self._scheduler.fail(kind, task, error)
         elif kind == LEARNER:
-            self._buffers.forget_task(task["task_id"])
+            self.buffers.forget_task(task["task_id"])
             self._scheduler.run_again(task)
         else:
             self._scheduler.forget(kind, task)

@@ -70,12 +70,12 @@ def read_status(
         is_closed: whether the coordinator was closed, even if the run was not over.
     """
     report, waiting, now, tasks = monitor.report(is_closed), scheduler.waiting_counts(), monotonic(), []
-    for run in comm.running():
-        state = scheduler.running.get(run.task_id)
+    for worker, task in comm.workers.busy():
+        state = scheduler.running.get(task["task_id"])
         if state is not None:  # otherwise it is about to end
-            is_eval = bool(run.task.get("collector_cfg", {}).get("eval_flag", False))
+            is_eval = bool(task.get("collector_cfg", {}).get("eval_flag", False))
             seconds = now - state.start_time
-            tasks.append(RunningTask(run.task_id, run.worker.kind, run.worker.worker_id, is_eval, seconds))
+            tasks.append(RunningTask(task["task_id"], worker.kind, worker.worker_id, is_eval, seconds))
     return RunStatus(
         **{field.name: getattr(report, field.name) for field in fields(report)},
         name=name,

@@ -115,7 +115,7 @@ class Worker:
     Attributes:
         resource: its answer to the request for its resources.
         restarts: how often a worker of this name has returned.
-        task_id: the task it runs, or None.
+        task: the task it runs, or None.
         is_lost: whether it is no longer connected.
     """
 
@@ -125,7 +125,7 @@ class Worker:
     resource: dict[str, Any]
     address: str = ""
     restarts: int = 0
-    task_id: str | None = None
+    task: dict[str, Any] | None = None
     is_lost: bool = False
 
 
@@ -155,7 +155,7 @@ class WorkerTable:
         with self._lock:
             if worker.is_lost or (only_if_free and not self._free.have_assigned(worker.kind, worker.worker_id)):
                 return False
-            worker.is_lost, worker.task_id = True, None
+            worker.is_lost, worker.task = True, None
             self._free.delete(worker.kind, worker.worker_id)
             lost = [name for name, other in self._workers.items() if other.is_lost]
             for name in lost[:-_MAX_LOST]:
@@ -170,13 +170,13 @@ class WorkerTable:
             if chosen is None:
                 return None
             worker = self._workers[chosen[f"{kind}_id"]]
-            worker.task_id = task["task_id"]
+            worker.task = task
             return worker
 
     def set_free(self, worker: Worker) -> bool:
         """Make the worker available for another task; return False if it is lost."""
         with self._lock:
-            worker.task_id = None
+            worker.task = None
             if not worker.is_lost:
                 self._free.update(worker.kind, worker.worker_id, worker.resource)
             return not worker.is_lost
@@ -186,6 +186,11 @@ class WorkerTable:
         with self._lock:
             worker = self._workers.get(name)
             return None if worker is None or worker.is_lost else worker
+
+    def busy(self) -> list[tuple[Worker, dict[str, Any]]]:
+        """Return the workers that run tasks, with their tasks."""
+        with self._lock:
+            return [(worker, worker.task) for worker in self._workers.values() if worker.task is not None]
 
     def count(self, kind: str) -> int:
         """Return the number of connected workers of this kind."""
@@ -206,8 +211,15 @@ class WorkerTable:
     def _status(self, worker: Worker) -> WorkerStatus:
         is_free = self._free.have_assigned(worker.kind, worker.worker_id)
         state: Literal["free", "busy", "lost"] = "lost" if worker.is_lost else "free" if is_free else "busy"
-        last = worker.client.silence_s(), worker.restarts
-        return WorkerStatus(worker.kind, worker.worker_id, worker.address, state, worker.task_id, *last)
+        return WorkerStatus(
+            kind=worker.kind,
+            name=worker.worker_id,
+            address=worker.address,
+            state=state,
+            task_id=None if worker.task is None else worker.task["task_id"],
+            silence_s=worker.client.silence_s(),
+            restarts=worker.restarts,
+        )
 
 
 class WorkerSupervisor(Protocol):

@@ -23,6 +23,7 @@ from ding.utils.config_helper import (
     integer,
     number,
 )
+from ding.utils.system_helper import DaemonThreads
 from ding.worker.transport.transport import DEFAULT_TRANSPORT, Handler, TaskName, WorkerServer, get_transport
 
 _logger = logging.getLogger("ding")
@@ -180,7 +181,7 @@ class TaskSlot(Generic[T]):
         self._kind, self._end, self._timeout_s = kind, end, timeout_s
         self._lock = threading.RLock()
         self._is_closed = False
-        self._abandoning: threading.Thread | None = None
+        self._abandoning = DaemonThreads()
         self._report: dict[str, Any] = {}
 
     def begin(self, make: Callable[[], T]) -> T:
@@ -190,8 +191,7 @@ class TaskSlot(Generic[T]):
             RuntimeError: another task runs, or the slot is closed.
             TimeoutError: another task takes too long to start or end; `end` and `close` raise it, too.
         """
-        if self._abandoning is not None:
-            self._abandoning.join(self._timeout_s)
+        self._abandoning.join(self._timeout_s)
         with self._alone():
             if self._is_closed:
                 raise RuntimeError("the worker is closed; it takes no more tasks")
@@ -222,8 +222,7 @@ class TaskSlot(Generic[T]):
 
     def abandon(self) -> None:
         """End the current task, whose coordinator has left, in a thread; another coordinator may connect."""
-        self._abandoning = threading.Thread(target=self._end_abandoned, name=f"{self._kind}_abandon", daemon=True)
-        self._abandoning.start()
+        self._abandoning.start(f"{self._kind}_abandon", self._end_abandoned)
 
     def _end_abandoned(self) -> None:
         try:
@@ -240,8 +239,7 @@ class TaskSlot(Generic[T]):
         try:
             self.end()
         finally:
-            if self._abandoning is not None:
-                self._abandoning.join(self._timeout_s)
+            self._abandoning.join(self._timeout_s)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -254,45 +252,16 @@ class TaskSlot(Generic[T]):
             self._lock.release()
 
 
-class CommWorker(Generic[T]):
-    """A mixin for comm learners and comm collectors, which receives tasks and runs one at a time.
-
-    It is the first base class. The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close`
-    and `deal_with_lost_coordinator` may be called from other threads during a task.
-
-    Args:
-        cfg: the section of the worker.
+class TaskServer(Generic[T]):
+    """A worker, or a group of them, that a coordinator gives one task at a time.
 
     Attributes:
-        kind: the kind of worker, for messages.
-        transport: the name of the transport; by default it is the type in the section.
-        settings: the keys of the section.
         on_presence: if set, called with True for each task of a coordinator, and with False when it is lost.
-
-    Raises:
-        ConfigError: a value is not allowed, or missing.
     """
 
-    kind: str
-    transport: str | None = None
-    settings: Settings
     on_presence: Callable[[bool], Any] | None = None
-
-    def __init__(self, cfg: EasyDict) -> None:
-        cfg = EasyDict({**self.settings.config(), **cfg})
-        check_section(cfg, type(self), required=WORKER_REQUIRED)
-        super().__init__(cfg)  # type: ignore[call-arg]  # the comm worker
-        transport = self._transport = get_transport(self.transport or cfg.get("type", DEFAULT_TRANSPORT))
-        self._cfg = cfg
-        self._sample_store = transport.sample_store(cfg.path_data)
-        self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
-        self._slot = TaskSlot[T](self.kind, self._end, cfg.close_timeout_s)
-        self._server: WorkerServer = transport.worker_server(
-            self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator
-        )
-
-    def _own_port(self) -> int:
-        return int(self._cfg.get("port", 0))
+    _slot: TaskSlot[T]
+    _server: WorkerServer
 
     @property
     def port(self) -> int:
@@ -307,15 +276,63 @@ class CommWorker(Generic[T]):
         """
         if self.on_presence is not None:
             self.on_presence(True)
-        return dispatch(task, {TaskName.RESOURCE: lambda task: self.deal_with_resource(), **self._handlers()})
+        return dispatch(task, self._handlers())
+
+    def _handlers(self) -> Mapping[str, Handler]:
+        """Return the handlers of tasks by name."""
+        raise NotImplementedError
+
+    def deal_with_lost_coordinator(self) -> None:
+        """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
+        if self.on_presence is not None:
+            self.on_presence(False)
+        self._slot.abandon()
+
+
+class CommWorker(TaskServer[T]):
+    """A mixin for comm learners and comm collectors, which receives tasks and runs one at a time.
+
+    It is the first base class. The methods called `deal_with_*` answer the coordinator's tasks, one at a time; `close`
+    and `deal_with_lost_coordinator` may be called from other threads during a task.
+
+    Args:
+        cfg: the section of the worker.
+
+    Attributes:
+        kind: the kind of worker, for messages.
+        transport: the name of the transport; by default it is the type in the section.
+        settings: the keys of the section.
+
+    Raises:
+        ConfigError: a value is not allowed, or missing.
+    """
+
+    kind: str
+    transport: str | None = None
+    settings: Settings
+
+    def __init__(self, cfg: EasyDict) -> None:
+        cfg = EasyDict({**self.settings.config(), **cfg})
+        check_section(cfg, type(self), required=WORKER_REQUIRED)
+        super().__init__(cfg)  # type: ignore[call-arg]  # the comm worker
+        transport = self._transport = get_transport(self.transport or cfg.get("type", DEFAULT_TRANSPORT))
+        self._cfg = cfg
+        self._sample_store = transport.sample_store(cfg.path_data)
+        self._policy_store = transport.policy_store(cfg.path_policy, bool(cfg.get("trust_pickle", False)))
+        self._slot = TaskSlot[T](self.kind, self._end, cfg.close_timeout_s)
+        self._server = transport.worker_server(
+            self.serve, {**cfg, "port": self._own_port()}, self.deal_with_lost_coordinator
+        )
+
+    def _own_port(self) -> int:
+        return int(self._cfg.get("port", 0))
 
     def deal_with_resource(self) -> dict[str, Any]:
         """Return the resources of this worker."""
         raise NotImplementedError
 
     def _handlers(self) -> Mapping[str, Handler]:
-        """Return the handlers of tasks by name."""
-        raise NotImplementedError
+        return {TaskName.RESOURCE: lambda task: self.deal_with_resource()}
 
     def _end(self, task: T) -> dict[str, Any]:
         """End a task, in bounded time, and return its report."""
@@ -338,12 +355,6 @@ class CommWorker(Generic[T]):
                 f"the {self.kind} of the task {task.ids['task_id']} has not ended within {limit_s:g} s and is "
                 f"abandoned; {cause} hangs"
             )
-
-    def deal_with_lost_coordinator(self) -> None:
-        """End the task of a coordinator that has disconnected, in a thread; another coordinator may connect."""
-        if self.on_presence is not None:
-            self.on_presence(False)
-        self._slot.abandon()
 
     def start(self) -> None:
         """Start to accept tasks.
@@ -370,8 +381,14 @@ class CommWorker(Generic[T]):
             self.close()
 
 
-def worker_thread(name: str, work: Callable[[], Any], queue: WorkerQueue) -> threading.Thread:
-    """Return a daemon thread, not started yet, that runs `work` and reports its end to `queue`."""
+def worker_thread(
+    name: str, work: Callable[[], Any], queue: WorkerQueue, on_failure: Callable[[], Any] | None = None
+) -> threading.Thread:
+    """Return a daemon thread, not started yet, that runs `work` and reports its end to `queue`.
+
+    Args:
+        on_failure: called after an error of `work` was reported.
+    """
 
     def run() -> None:
         try:
@@ -379,6 +396,8 @@ def worker_thread(name: str, work: Callable[[], Any], queue: WorkerQueue) -> thr
             work()
         except BaseException as e:  # any error is reported to the coordinator
             queue.fail(e)
+            if on_failure is not None:
+                on_failure()
         else:
             queue.finish()
 

@@ -14,8 +14,8 @@ from ding.interaction.master.task import TaskResultType
 from ding.utils.config_helper import ConfigError
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.comm_worker import dispatch
-from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.transport import (
+    CLOSE_S,
     COLLECTOR,
     LEARNER,
     Connector,
@@ -28,7 +28,6 @@ from ding.worker.transport.transport import (
     WorkerLost,
     error_of,
     result_of,
-    run_all,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ _CLOSED = "SlaveClosed"
 # How long a worker may give no sign of life; it is asked for one every few seconds.
 TOLERANCE_S = 15.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
-# How long disconnecting may take; a worker that hangs notices later that its master has ended.
-DISCONNECT_S = 3.0
 
 
 class WorkerSlave(Slave):
@@ -165,7 +162,7 @@ class HttpWorkerClient(WorkerClient):
         if not self._connection.is_connected:
             return
         try:
-            self._connection.disconnect(DISCONNECT_S)
+            self._connection.disconnect(CLOSE_S)
         except Exception as e:  # the worker may have ended; the connection is closed in any case
             _logger.info("worker %s at %s could not be disconnected: %s", self.name, self._where, e)
 
@@ -206,8 +203,7 @@ class HttpConnector(Connector):
         return HttpWorkerClient(self._master, name, host, port, self._clients)
 
     def close(self) -> None:
-        clients = self._clients.copy()  # copied in one step: closing removes them
-        run_all({str(number): client.close for number, client in enumerate(clients)}, DISCONNECT_S)
+        super().close()
         if self._is_started:
             self._is_started = False
             self._master.close()
@@ -233,9 +229,3 @@ class HttpTransport(Transport):
         callback_fn: dict[str, Callable[..., Any]] = {"serve": serve, "deal_with_lost_coordinator": on_lost}
         token = cfg.get("run_token")
         return WorkerSlave(cfg.get("host"), cfg.get("port", 0), callback_fn=callback_fn, run_token=token)
-
-    def sample_store(self, root: str) -> FolderSampleStore:
-        return FolderSampleStore(root)
-
-    def policy_store(self, root: str, trust_pickle: bool = False) -> FolderPolicyStore:
-        return FolderPolicyStore(root, trust_pickle)

@@ -12,7 +12,6 @@ from typing import Any
 from ding.interaction.exception import TaskFail, failure_for, failure_of
 from ding.utils.msgpack_helper import pack, unpack
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
-from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore
 from ding.worker.transport.transport import (
     Answer,
     Connector,
@@ -174,9 +173,3 @@ class LocalTransport(Transport):
 
     def worker_server(self, serve: Serve, cfg: Mapping[str, Any], on_lost: Callable[[], Any]) -> LocalWorkerServer:
         return LocalWorkerServer(serve, cfg.get("port", 0), cfg.get("close_timeout_s", 10.0))
-
-    def sample_store(self, root: str) -> FolderSampleStore:
-        return FolderSampleStore(root)
-
-    def policy_store(self, root: str, trust_pickle: bool = False) -> FolderPolicyStore:
-        return FolderPolicyStore(root, trust_pickle)

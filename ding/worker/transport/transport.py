@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ding.utils.config_helper import ConfigError
 from ding.utils.import_helper import import_module
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, TRANSPORT_REGISTRY
-from ding.worker.transport.stores import PolicyStore, SampleStore
+from ding.utils.system_helper import DaemonThreads
+from ding.worker.transport.stores import FolderPolicyStore, FolderSampleStore, PolicyStore, SampleStore
 
 if TYPE_CHECKING:
     from ding.interaction.base import Page
@@ -26,7 +26,6 @@ _MODULES = {
     "local": "ding.worker.transport.local_transport",
     "ray": "ding.worker.transport.ray.ray_transport",
 }
-_ALIASES = {"http": "flask_fs"}
 # The kinds of workers.
 COLLECTOR, LEARNER = "collector", "learner"
 _COMM_REGISTRIES = {"learner": COMM_LEARNER_REGISTRY, "collector": COMM_COLLECTOR_REGISTRY}
@@ -81,27 +80,29 @@ class Transport(ABC):
             on_lost: called when the coordinator is lost or disconnects.
         """
 
-    @abstractmethod
     def sample_store(self, root: str) -> SampleStore:
-        """Return the sample store `root`."""
+        """Return the sample store `root`, by default a folder that all roles share."""
+        return FolderSampleStore(root)
 
-    @abstractmethod
     def policy_store(self, root: str, trust_pickle: bool = False) -> PolicyStore:
         """Return the policy store `root`, in which the weights of each name are also a file of that name.
+
+        By default it is a folder that all roles share.
 
         Args:
             trust_pickle: whether to read weights with arbitrary objects, which may run code.
         """
+        return FolderPolicyStore(root, trust_pickle)
 
 
 def transport_name(value: Any) -> str | None:
     """Config rule (see `check_config`): return None if `value` names a transport, else the allowed values."""
-    names = {*_MODULES, *_ALIASES, *TRANSPORT_REGISTRY}
+    names = {*_MODULES, *TRANSPORT_REGISTRY}
     return None if isinstance(value, str) and value in names else f"one of {', '.join(map(repr, sorted(names)))}"
 
 
 def get_transport(name: str = DEFAULT_TRANSPORT) -> Transport:
-    """Return the transport registered as `name`; 'http' is another name of 'flask_fs'.
+    """Return the transport registered as `name`.
 
     Raises:
         ConfigError: no transport has this name.
@@ -109,7 +110,6 @@ def get_transport(name: str = DEFAULT_TRANSPORT) -> Transport:
     allowed = transport_name(name)
     if allowed is not None:
         raise ConfigError(f"transport = {name!r} is not allowed; it must be {allowed}")
-    name = _ALIASES.get(name, name)
     if name not in TRANSPORT_REGISTRY:
         import_module([_MODULES[name]])
     transport: Transport = TRANSPORT_REGISTRY.build(name)
@@ -126,19 +126,14 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
     Raises:
         ConfigError: the keys contradict each other, or name no transport.
     """
-    given = {
-        "transport": system.get("transport"),
-        "coordinator.transport": system.get("coordinator", {}).get("transport"),
-    }
-    given = {key: name for key, name in given.items() if name is not None}
-    if any(transport_name(name) is not None for name in given.values()):
+    named = system.get("transport")
+    if named is not None and transport_name(named) is not None:
         for kind in _COMM_REGISTRIES:
             import_module(system.get(f"comm_{kind}", {}).get("import_names", []))
-    named = {key: get_transport(name).name for key, name in given.items()}
-    types = {f"comm_{kind}.type": transport_of(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
-    if named:
-        types = {key: name for key, name in types.items() if name != DEFAULT_TRANSPORT}
-    chosen = {**named, **types}
+    chosen = {f"comm_{kind}.type": transport_of(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
+    if named is not None:
+        types = {key: name for key, name in chosen.items() if name != DEFAULT_TRANSPORT}
+        chosen = {"transport": get_transport(named).name, **types}
     if len(set(chosen.values())) > 1:
         raise ConfigError(
             "all roles of system_config must use the same transport, but "
@@ -210,6 +205,7 @@ def connect_all(attempts: Mapping[str, Callable[[], Any]], timeout_s: float) -> 
 def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[str, Exception | None]:
     """Run all calls at the same time, in daemon threads, and return the errors of those that end in time, by name."""
     errors: dict[str, Exception | None] = {}
+    threads = DaemonThreads()
 
     def run(name: str, call: Callable[[], Any]) -> None:
         error: Exception | None = None
@@ -219,12 +215,9 @@ def run_all(calls: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[st
             error = e
         errors[name] = error
 
-    deadline = monotonic() + timeout_s
-    threads = [threading.Thread(target=run, args=item, name=f"run_{item[0]}", daemon=True) for item in calls.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline - monotonic()))
+    for name, call in calls.items():
+        threads.start(f"run_{name}", run, name, call)
+    threads.join(timeout_s)
     return errors.copy()
 
 
@@ -328,6 +321,10 @@ class WorkerClient:
         self.drop(f"worker {self.name} was disconnected")
 
 
+# How long disconnecting may take; a worker that hangs notices later that its coordinator has ended.
+CLOSE_S = 3.0
+
+
 class Connector:
     """The coordinator's side of a transport, which makes the clients of the workers."""
 
@@ -351,8 +348,8 @@ class Connector:
 
     def close(self) -> None:
         """Close all clients and stop. Further calls do nothing."""
-        for client in self._clients.copy():  # copied in one step: closing removes them
-            client.close()
+        clients = self._clients.copy()  # copied in one step: closing removes them
+        run_all({str(number): client.close for number, client in enumerate(clients)}, CLOSE_S)
 
 
 class WorkerServer(Protocol):

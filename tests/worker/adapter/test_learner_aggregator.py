@@ -15,7 +15,7 @@ from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.adapter.doubles import DEADLINE_S, BatchLearner, Learner, Stage, own_threads
 
 
-@pytest.fixture(params=["local", "http"])
+@pytest.fixture(params=["local", "flask_fs"])
 def kind(request):
     return request.param
 
@@ -237,7 +237,7 @@ def test_a_learner_that_is_back_takes_part_again_in_its_place(stage, kind):
 # Its life.
 
 
-@pytest.mark.parametrize("kind", ["http"])  # a local client does not tell that it was closed
+@pytest.mark.parametrize("kind", ["flask_fs"])  # a local client does not tell that it was closed
 def test_the_task_of_a_coordinator_that_has_gone_is_ended(stage):
     learner = stage.learner()
     aggregator, driver = stage.pair(learner)

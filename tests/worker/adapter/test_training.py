@@ -71,7 +71,7 @@ class Run:
 
     def __init__(self, kind, tmp_path):
         self.kind, self.paths = kind, {"path_data": str(tmp_path / "data"), "path_policy": str(tmp_path / "policy")}
-        worker = {"type": "flask_fs" if kind == "http" else "local", "host": "127.0.0.1", "port": 0, **self.paths}
+        worker = {"type": kind, "host": "127.0.0.1", "port": 0, **self.paths}
         self.learners = [create_comm_learner(EasyDict(worker)) for _ in range(LEARNERS)]
         for learner in self.learners:
             learner.start()
@@ -110,7 +110,7 @@ class Run:
             part.close()
 
 
-@pytest.fixture(params=["local", "http"])
+@pytest.fixture(params=["local", "flask_fs"])
 def run(request, tmp_path):
     POLICIES.clear()
     run = Run(request.param, tmp_path)

@@ -242,7 +242,7 @@ def commander_of(coordinator: Coordinator) -> Any:
 
 def open_buffer(coordinator: Coordinator, buffer_id: str, **cfg: Any) -> None:
     """Open a buffer without a learner task."""
-    coordinator._buffers.open(buffer_id, cfg)
+    coordinator.buffers.open(buffer_id, cfg)
 
 
 def end_run(coordinator: Coordinator) -> None:

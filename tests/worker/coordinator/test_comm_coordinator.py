@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from ding.interaction.exception import TaskFail
+from ding.worker.coordinator.buffer_set import BufferSet
 from ding.worker.coordinator.comm_coordinator import CommCoordinator, TaskRun, Worker
 from ding.worker.transport.transport import TaskFailed, WorkerLost
 from tests.worker.coordinator.fakes import (
@@ -33,10 +34,10 @@ class Side:
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in ("may_ask_collector", "deal_with_collector_answer"):
-            return lambda *arguments: True
+        if name in ("buffers", "normalization"):
+            return BufferSet("exp", None, LOGGER) if name == "buffers" else {}
 
-        def tell(*arguments):
+        def tell(*arguments, **named):
             self.told.put((name.removeprefix("deal_with_"), *arguments))
             if name in self.errors:
                 raise self.errors[name]
@@ -118,7 +119,7 @@ def test_a_finished_task_is_told_and_its_worker_is_free_again(make, collector):
     assert comm.workers.free_count("collector") == 1
     assert collector.log == ["resource", "collector_start_task", "collector_data_task", "collector_close_task"]
     _join_tasks()
-    assert comm.running() == []
+    assert comm.workers.busy() == []
 
 
 def _join_tasks():
@@ -227,23 +228,30 @@ class WaitingSide:
     """A coordinator that lets a collector be asked as `may_ask` says, and has no batches for a learner."""
 
     def __init__(self, *may_ask, is_ending=False):
-        self.may_ask, self.answered = list(may_ask), 0
+        self.may_ask, self.answers, self.buffers = list(may_ask), 0, self
         self.is_ending = lambda: is_ending
 
-    def may_ask_collector(self, task_id, buffer_id):
+    def ask(self, buffer_id, task_id, timeout_s):
         return self.may_ask.pop(0) if self.may_ask else True
 
-    def deal_with_collector_answer(self, task_id, buffer_id):
-        self.answered += 1
+    def answered(self, buffer_id, task_id):
+        self.answers += 1
 
     def deal_with_collector_judge_finish(self, task_id, data):
         return data["collector_done"]
 
-    def _nothing(self, *arguments):
+    def _nothing(self, *arguments, **named):
         return None
 
-    deal_with_collector_send_data = is_collector_task_useless = _nothing
-    deal_with_learner_get_data = wait_for_data = _nothing
+    deal_with_collector_send_data = is_collector_task_useless = deal_with_learner_get_data = _nothing
+
+
+class LearningSide(WaitingSide):
+    states = [{}, {"obs": {"size": 1}}, {"obs": {"size": 1}}, {"obs": {"size": 2}}]
+
+    @property
+    def normalization(self):
+        return self.states.pop(0)
 
 
 def run_of(kind, side, *replies, **task):
@@ -256,7 +264,7 @@ def test_a_collector_that_must_wait_for_the_learner_is_asked_for_a_sign_of_life_
     side = WaitingSide(False, False, True)
     run, link = run_of("collector", side, {"gpu": 1}, {"gpu": 1}, collected(rows("a", 1), [info(True)]))
     assert run.run()
-    assert link.names == ["resource", "resource", "collector_data_task"] and side.answered == 1
+    assert link.names == ["resource", "resource", "collector_data_task"] and side.answers == 1
 
 
 def test_a_collector_that_is_lost_keeps_no_other_from_being_asked():
@@ -264,7 +272,7 @@ def test_a_collector_that_is_lost_keeps_no_other_from_being_asked():
     run, _ = run_of("collector", side, WorkerLost("gone"))
     with pytest.raises(WorkerLost):
         run.run()
-    assert side.answered == 1
+    assert side.answers == 1
 
 
 @pytest.mark.parametrize(("kind", "timeout_s"), [("collector", 3.0), ("learner", 7.0)])
@@ -276,11 +284,10 @@ def test_a_collector_is_not_waited_for_when_the_run_ends_but_a_learner_is(kind, 
 
 def test_a_learner_is_told_the_statistics_of_collectors_when_they_have_changed():
     demand = {"batch_size": 2, "cur_learner_iter": 5, "batch_num": 0, "infos": [], "batches_done": 0}
-    link, side = ScriptedLink(*[demand] * 3, TaskFailed("w", "t", {"message": "over"})), WaitingSide()
-    states = iter([{}, {"obs": {"size": 1}}, {"obs": {"size": 1}}, {"obs": {"size": 2}}])
+    link, side = ScriptedLink(*[demand] * 3, TaskFailed("w", "t", {"message": "over"})), LearningSide()
     worker = Worker("learner", "learner0", link, {"gpu": 1})
     task = {"task_id": "t", "buffer_id": "b"}
-    run = TaskRun(worker, task, side, 7.0, side.is_ending, normalization=lambda: next(states))
+    run = TaskRun(worker, task, side, 7.0, side.is_ending)
     with pytest.raises(TaskFailed):
         run.run()
     assert [sent.get("normalization") for sent in link.sent] == [None, {"obs": {"size": 1}}, None, {"obs": {"size": 2}}]

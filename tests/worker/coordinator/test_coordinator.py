@@ -360,7 +360,7 @@ def test_statistics_of_all_collectors_are_added_up_for_learners_and_saved(make):
     for mean in (1.0, 3.0):
         gathered = {"normalization": {"obs": {"mean": [mean], "var": [0.0], "size": 1000}}}
         coordinator.deal_with_collector_judge_finish("t", {**info(), **gathered})
-    total = coordinator._comm_coordinator.normalization["obs"]
+    total = coordinator.normalization["obs"]
     assert total == {"mean": [pytest.approx(2.0)], "var": [pytest.approx(1.0)], "size": pytest.approx(2000)}
     assert told == [info(), info()]
     assert coordinator.parts["normalization"].state_dict()["obs"]["mean"].tolist() == total["mean"]

@@ -216,7 +216,6 @@ def test_a_league_of_the_users_is_made(make):
         ({"league": {"active_players": {"naive_sp_player": 2}}}, "one player is trained, and there would be 2"),
         ({"league": {"player_category": ["a", "b"]}}, "for 2 categories .* there would be 2"),
         ({"league": {"active_players": {}}}, "there would be 0"),
-        ({"transport": "pigeon"}, "transport = 'pigeon' is not allowed"),
         ({"eval_interval": -1}, "eval_interval = -1 is not allowed"),
     ],
 )

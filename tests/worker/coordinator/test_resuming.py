@@ -113,7 +113,7 @@ def kill(coordinator):
     comm.connector.close()
     saved._closing.set()
     assert saved._threads.join(PATIENCE_S)
-    saved._interval_s, coordinator._buffers.is_deleting = 0, False
+    saved._interval_s, coordinator.buffers.is_deleting = 0, False
 
 
 def push(store, collector, name, count, **more):
@@ -203,7 +203,7 @@ def test_statistics_of_the_collectors_go_on_with_the_run(make):
     assert can_pack(state)
     second.load_state_dict(state)
     second.start()
-    shared = second._comm_coordinator.normalization["obs"]
+    shared = second.normalization["obs"]
     assert shared == plain(first._normalization.state_dict())["obs"] and shared["size"] == pytest.approx(50, rel=1e-4)
 
 

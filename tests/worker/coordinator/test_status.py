@@ -10,7 +10,6 @@ import requests
 
 from ding.interaction.http_client import get_host_ip
 from ding.worker.coordinator.buffer_set import BufferSet
-from ding.worker.coordinator.comm_coordinator import TaskRun
 from ding.worker.coordinator.limiter import SampleLimiter
 from ding.worker.coordinator.run_monitor import RunMonitor
 from ding.worker.coordinator.scheduler import TaskState
@@ -40,17 +39,12 @@ class ScriptedComm:
 
     def __init__(self):
         self.workers = WorkerTable()
-        self.runs = []
-
-    def running(self):
-        return self.runs
 
     def join(self, kind, name, task=None):
         worker = Worker(kind, name, ScriptedLink(), {}, f"10.0.0.1:{len(name)}")
         self.workers.join(worker)
         if task is not None:
             assert self.workers.take(kind, task) is worker
-            self.runs.append(TaskRun(worker, task, None, 1.0, lambda: False))
         return worker
 
 
@@ -198,7 +192,7 @@ def get(url, **headers):
     "reports it by `status()`, as JSON at `/status`, and on a page",
 )
 def test_over_http_the_status_is_served_as_json(make):
-    coordinator = make(transport="http", host="127.0.0.1")
+    coordinator = make(transport="flask_fs", host="127.0.0.1")
     assert coordinator.url is None
     coordinator.start()
     reply = get(f"{coordinator.url}status")
@@ -214,7 +208,7 @@ def test_with_a_token_strangers_get_a_401_whose_page_asks_for_it(make, monkeypat
     if host != "127.0.0.1":
         configure_tls(monkeypatch, tmp_path, f"IP:{get_host_ip()}")
         set_env(REQUESTS_CA_BUNDLE=os.environ["DING_TLS_CA"])
-    coordinator = make(transport="http", host=host)
+    coordinator = make(transport="flask_fs", host=host)
     coordinator.start()
     page = get(coordinator.url)
     assert page.status_code == 401 and page.text.startswith("<!doctype html>")

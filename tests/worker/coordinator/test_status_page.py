@@ -202,7 +202,7 @@ def serve():
     made = []
 
     def serve(name="my run"):
-        cfg = local_cfg([], [], transport="http")
+        cfg = local_cfg([], [], transport="flask_fs")
         cfg.system.coordinator.host, cfg.main.exp_name = "127.0.0.1", "exp"
         coordinator = Coordinator(cfg)
         coordinator._cfg.main.exp_name = name  # of the status only: folders are made before

@@ -75,6 +75,6 @@ def test_a_lost_worker_is_neither_found_nor_free_again_and_its_old_connection_sa
     assert table.count("collector") == table.free_count("collector") == 0
     table.join(new)
     assert table.leave(old) is False and table.set_free(old) is False
-    assert table.take("collector", {"task_id": "u"}) is new and new.task_id == "u"
+    assert table.take("collector", {"task_id": "u"}) is new and new.task == {"task_id": "u"}
     table.join(Worker("collector", "c", None, {}))
     assert table.find("c").restarts == 2

@@ -51,7 +51,7 @@ class Trainer:
                 section = section[name]
             section[key] = value
         workers = {f"comm_{kind}": {"type": WORKER_TYPES[transport]} for kind in ("learner", "collector")}
-        system = {"coordinator": {"transport": transport, **(own or {})}, "path_data": "data", "path_policy": "policy"}
+        system = {"coordinator": own or {}, "path_data": "data", "path_policy": "policy"}
         cfg = compile_config_parallel(main, {**create, **workers}, system, seed=0, save_cfg=False)
         for kind, make in (("learner", create_comm_learner), ("collector", create_comm_collector)):
             for name in cfg.system.coordinator[kind]:

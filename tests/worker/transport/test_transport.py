@@ -37,8 +37,6 @@ def own_transport():
         (system("flask_fs", "flask_fs", transport="local"), "local"),
         (system("local", "local", transport="local"), "local"),
         (system("nobody_knows_it", "flask_fs"), "flask_fs"),
-        (system(coordinator={"transport": "http"}), "flask_fs"),
-        (system(coordinator={"transport": "local"}, transport="local"), "local"),
     ],
 )
 def test_one_word_chooses_the_transport_of_all_roles(given, chosen):
@@ -65,13 +63,12 @@ def test_a_transport_of_a_module_that_the_config_names_is_chosen(import_folder):
         (system("local", "flask_fs"), "comm_learner.type is for 'local', comm_collector.type is for 'flask_fs'"),
         (system("flask_fs", "local"), "comm_learner.type is for 'flask_fs', comm_collector.type is for 'local'"),
         (system("local"), "comm_learner.type is for 'local', comm_collector.type is for 'flask_fs'"),
-        (system("local", "local", transport="http"), "transport is for 'flask_fs', comm_learner.type is for 'local'"),
         (
-            system(transport="local", coordinator={"transport": "http"}),
-            "transport is for 'local', coordinator.transport is for 'flask_fs'",
+            system("local", "local", transport="flask_fs"),
+            "transport is for 'flask_fs', comm_learner.type is for 'local'",
         ),
-        (system(transport="owls"), "transport = 'owls' is not allowed; it must be one of 'flask_fs', 'http', 'local'"),
-        (system(coordinator={"transport": 3}), "transport = 3 is not allowed"),
+        (system(transport="owls"), "transport = 'owls' is not allowed; it must be one of 'flask_fs', 'local'"),
+        (system(transport=3), "transport = 3 is not allowed"),
     ],
 )
 def test_keys_that_contradict_are_refused(given, message):
@@ -96,8 +93,7 @@ def test_a_transport_may_be_registered_by_others(own_transport):
 
 
 def test_workers_run_in_what_their_transport_says():
-    assert [get_transport(name).launch for name in ("http", "flask_fs", "local")] == [
-        Launch.PROCESS,
+    assert [get_transport(name).launch for name in ("flask_fs", "local")] == [
         Launch.PROCESS,
         Launch.THREAD,
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ding.interaction.exception import failure_for
 from ding.utils.config_helper import NO_DEFAULT, Setting, Settings, anything, boolean, integer, number
 from ding.utils.registry_factory import COMM_LEARNER_REGISTRY
 from ding.worker.learner.base_learner import BaseLearner
@@ -25,7 +26,7 @@ from ding.worker.learner.comm.learner_task import (
 from ding.worker.learner.comm.resume import ResumeSaver, resume
 from ding.worker.learner.learner_hook import LearnerHook
 from ding.worker.transport.chunk import unpack_batches
-from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, worker_thread
+from ding.worker.transport.comm_worker import WORKER_SETTINGS, CommWorker, task_fail, worker_thread
 from ding.worker.transport.stores import name_under
 from ding.worker.transport.transport import Handler, TaskName, transport_name
 
@@ -133,6 +134,7 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
 
     def _handlers(self) -> dict[str, Handler]:
         return {
+            **super()._handlers(),
             TaskName.LEARNER_START: self._start_task,
             TaskName.LEARNER_GET_DATA: self._get_data_task,
             TaskName.LEARNER_LEARN: self._learn_task,
@@ -207,8 +209,9 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         task.source.warn = learner.logger.warning
         task.saver = ResumeSaver(learner, names[0] if names else "policy", self._cfg.checkpoint_interval_s)
         learner.batch_source = TaskBatches(learner, task.queue, hooks, task.saver)
-        train = learner.start if group is None else partial(_train_in_group, learner, task.queue, group)
-        task.thread = worker_thread("learner_start", train, task.queue)
+        # The error is reported before other ranks notice that this one has left.
+        on_failure = None if group is None else group.leave
+        task.thread = worker_thread("learner_start", learner.start, task.queue, on_failure)
         task.thread.start()
         return task
 
@@ -242,13 +245,19 @@ class CommLearner(CommWorker[LearnerTask], BaseCommLearner):
         return _demand(task)
 
     def deal_with_learner_learn(self, data: Rows) -> dict[str, Any]:
-        """Train on one batch, given as metadata, and return the info.
+        """Train on one batch, given as metadata, and return the last info.
 
         A batch with unreadable files is not trained on, and the info has no priorities.
+
+        Raises:
+            TaskFail: the learner has failed, or is not done in time.
         """
-        task = self._slot.require()
-        info = task.queue.learn(data, self._cfg.data_timeout_s)
-        return {**task.learner.learn_info, "priority_info": {}, **task.losses} if info is None else info
+        task, limit_s = self._slot.require(), self._cfg.data_timeout_s
+        task.queue.put([data])
+        if not task.queue.wait_trained(limit_s):
+            raise task_fail(failure_for(f"the learner has reported nothing for {limit_s:g} s", "TimeoutError"))
+        infos, _ = task.queue.take()
+        return infos[-1] if infos else {**task.learner.learn_info, "priority_info": {}, **task.losses}
 
     def deal_with_learner_close(self) -> dict[str, Any]:
         """End the learner, if one runs, after its final checkpoint, and return the infos that were not taken yet.
@@ -324,15 +333,6 @@ class SingleBatches:
         demand, self._demand = self.ask(), None
         (batch,) = unpack_batches(task)
         return {**demand, "batch_num": 0, "infos": [self._learn(list(batch))], "batches_done": 1}
-
-
-def _train_in_group(learner: BaseLearner, queue: LearnerQueue, group: Group) -> None:
-    try:
-        learner.start()
-    except BaseException as e:
-        queue.fail(e)  # before the other ranks notice
-        group.leave()
-        raise
 
 
 def _demand(task: LearnerTask) -> dict[str, Any]:

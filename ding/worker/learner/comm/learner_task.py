@@ -51,18 +51,15 @@ class LearnerQueue(WorkerQueue):
 
     kind = "learner"
 
-    def __init__(self, capacity: int, ahead_s: float = math.inf) -> None:
-        if capacity < 1:
-            raise ValueError(f"prefetch_batches = {capacity} is not allowed; it must be at least 1")
+    def __init__(self, capacity: int, ahead_s: float = 0.1) -> None:
         super().__init__()
         self._capacity, self._ahead_s = capacity, ahead_s
-        self._batch_s = 0.0 if math.isinf(ahead_s) else ahead_s / _FIRST_BATCHES  # time of a batch
+        self._batch_s = ahead_s / _FIRST_BATCHES  # time of a batch
         self._got_s = math.nan  # when `get` returned the last one
         self._batches: deque[Rows] = deque()
         self._infos: list[Info] = []
-        self._given = self._begun = self._loaded = self._dropped = 0
+        self._given = self._begun = self._loaded = 0
         self._is_loading = self._is_resting = self._is_done = False
-        self._is_awaited = False  # whether `learn` waits for the next info
         self._moved_at = monotonic()  # when the learner last began or finished a batch, or got one while it was idle
 
     def wait_for_capacity(self, timeout_s: float) -> int:
@@ -94,25 +91,6 @@ class LearnerQueue(WorkerQueue):
             self._batches.extend(batches)
             self._given += len(batches)
             self._changed.notify_all()
-
-    def learn(self, batch: Rows, timeout_s: float) -> Info | None:
-        """Add one batch, wait for the next info and return it; None if the batch is dropped instead.
-
-        Raises:
-            TaskFail: as for `put`, or there is no info in time.
-        """
-        with self._changed:
-            if not self._is_done:
-                self._infos.clear()  # a batch may make several; the last call has returned the first
-            dropped = self._dropped
-            self.put([batch])
-            self._is_awaited = True
-            has_come = self._wait(lambda: bool(self._infos) or self._dropped > dropped, timeout_s)
-            self._is_awaited = False
-            if not has_come:
-                raise task_fail(failure_for(f"the learner has reported nothing for {timeout_s:g} s", "TimeoutError"))
-            self._loaded = 0
-            return self._infos.pop(0) if self._infos else None
 
     def take(self) -> tuple[list[Info], int]:
         """Return the infos since the last call, and the number of batches loaded since then.
@@ -152,7 +130,6 @@ class LearnerQueue(WorkerQueue):
         """Mark the batch that `get` returned last as one that is not trained on; it still counts as loaded."""
         with self._changed:
             self._given -= 1
-            self._dropped += 1
             self._changed.notify_all()
 
     def rest_until_next(self) -> None:
@@ -197,7 +174,7 @@ class LearnerQueue(WorkerQueue):
         with self._changed:
             self._infos.append(info)
             self._is_done = self._is_done or bool(info.get("learner_done"))
-            if self._is_done or self._is_awaited:
+            if self._is_done:
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -209,8 +186,6 @@ class LearnerQueue(WorkerQueue):
 
     def _target(self) -> int:
         """Return how many batches should be in the queue."""
-        if math.isinf(self._ahead_s):
-            return self._capacity
         return min(self._capacity, max(2, math.ceil(self._ahead_s / max(self._batch_s, 1e-6))))
 
     def _is_time(self) -> bool:

@@ -15,8 +15,7 @@ except ImportError as e:
 
 from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker.transport.http_transport import HttpTransport
-from ding.worker.transport.ray.policy_store import RayPolicyStore
-from ding.worker.transport.ray.sample_store import RaySampleStore
+from ding.worker.transport.ray.stores import RayPolicyStore, RaySampleStore
 from ding.worker.transport.transport import Launch
 
 
@@ -27,10 +26,10 @@ class RayTransport(HttpTransport):
     name = "ray"
     launch = Launch.ACTOR
 
-    def sample_store(self, root: str) -> RaySampleStore:  # type: ignore[override]
+    def sample_store(self, root: str) -> RaySampleStore:
         return RaySampleStore(root)
 
-    def policy_store(self, root: str, trust_pickle: bool = False) -> RayPolicyStore:  # type: ignore[override]
+    def policy_store(self, root: str, trust_pickle: bool = False) -> RayPolicyStore:
         return RayPolicyStore(root, trust_pickle)
 
 

@@ -8,7 +8,6 @@ from ding.utils.config_helper import ConfigError
 from ding.worker.learner.comm import learner_task
 from ding.worker.learner.comm.flask_fs_learner import SendLearnInfoHook, SendPolicyHook
 from ding.worker.learner.comm.learner_task import LearnerQueue
-from tests.worker.collector.parallel_fakes import UNTIL_NOTIFIED_S, in_thread
 from tests.worker.learner.fakes import FakePolicy, make_learner
 
 
@@ -31,16 +30,6 @@ def test_a_fast_learner_asks_for_more_batches_than_a_slow_one(clock):
         assert queue.wait_for_capacity(0) in wanted
 
 
-def test_one_batch_gets_the_first_info_of_it_and_later_ones_are_dropped():
-    queue = LearnerQueue(2)
-    for number in (1, 3):
-        answer = in_thread(queue.learn, [{"data_id": "a"}], UNTIL_NOTIFIED_S)
-        queue.get()
-        queue.report({"n": number})
-        assert answer() == {"n": number}
-        queue.report({"n": number + 1})
-
-
 def test_work_is_a_batch_that_the_learner_has_not_begun():
     queue = LearnerQueue(2)
     assert not queue.wait_for_work(0)
@@ -53,18 +42,9 @@ def test_work_is_a_batch_that_the_learner_has_not_begun():
     assert queue.wait_for_work(0)
 
 
-def test_more_batches_than_there_is_room_for_and_an_info_that_does_not_come_in_time_are_errors():
-    queue = LearnerQueue(2)
+def test_more_batches_than_there_is_room_for_are_refused():
     with pytest.raises(TaskFail):
-        queue.put([[{"data_id": "a"}]] * 3)
-    with pytest.raises(TaskFail):
-        queue.learn([{"data_id": "a"}], 0)
-
-
-def test_a_queue_needs_room():
-    assert LearnerQueue(1).wait_for_capacity(0) == 1
-    with pytest.raises(ValueError, match="prefetch_batches = 0"):
-        LearnerQueue(0)
+        LearnerQueue(2).put([[{"data_id": "a"}]] * 3)
 
 
 # When weights and infos are sent.

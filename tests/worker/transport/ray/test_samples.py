@@ -7,8 +7,7 @@ import time
 import pytest
 import ray
 
-from ding.worker.transport.ray.sample_store import RaySampleStore, start_sample_server
-from ding.worker.transport.ray.store_actor import StoreActor
+from ding.worker.transport.ray.stores import RaySampleStore, StoreActor, start_sample_server
 from tests.worker.transport.ray.clusters import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -87,7 +86,7 @@ def test_samples_outlive_their_collector_and_may_be_more_than_the_object_store_h
 @pytest.mark.slow
 def test_an_actor_that_was_killed_comes_back_without_its_samples(store):
     server: StoreActor = store._server
-    os.kill(server.ask("pid"), signal.SIGKILL)
+    os.kill(server.ask("__ray_call__", lambda self: os.getpid()), signal.SIGKILL)
     with pytest.raises(FileNotFoundError):
         store.read("env_1")
     store.write("env_1", b"new")

@@ -8,7 +8,7 @@ import pytest
 import ray
 import torch
 
-from ding.worker.transport.ray.policy_store import RayPolicyStore, start_weights_server
+from ding.worker.transport.ray.stores import RayPolicyStore, start_weights_server
 from ding.worker.transport.stores import FolderPolicyStore
 from tests.worker.transport.policy_store_contract import PolicyStoreContract
 from tests.worker.transport.ray.clusters import PATIENCE_S
@@ -85,7 +85,7 @@ def test_a_server_that_was_killed_has_the_weights_again(tmp_path, name):
     server = start_weights_server(str(tmp_path / "policy"), {})
     store = RayPolicyStore(str(tmp_path / "policy"))
     store.write(name, state(5, 5.0))
-    os.kill(ray.get(server.pid.remote(), timeout=PATIENCE_S), signal.SIGKILL)
+    os.kill(ray.get(server.__ray_call__.remote(lambda self: os.getpid()), timeout=PATIENCE_S), signal.SIGKILL)
     version = store.read(name)
     assert torch.equal(version.state["model"]["w"], torch.full((3,), 5.0))
     store.write(name, state(6))
