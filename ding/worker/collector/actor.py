@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import torch
 from torch import nn
 
 from ding.torch_utils.data_helper import to_ndarray
@@ -150,21 +151,22 @@ def env_actions(output: PolicyOutput, env_ids: list[int]) -> Any:
         FloatingPointError: the policy returned NaN as an action or a logit, or an infinite action.
         KeyError: it returned no action for an env.
     """
-    if type(output) is StackedOutput and (output.env_ids is env_ids or output.env_ids == env_ids):
+    if type(output) is StackedOutput and output.env_ids == env_ids:
         for key in _FITS:
-            array = output.array(key)  # numpy is faster for a few numbers
-            if array is None:
-                value = output.columns.get(key)
-                fits = value is None or all(map(_FITS[key], leaves(value)))
-            elif array.dtype.kind != "f":
+            value = output.columns.get(key)
+            if type(value) is torch.Tensor:  # numpy is faster for a few numbers
                 fits = True
+                if value.is_floating_point():
+                    array = value.float().numpy(force=True)
+                    fits = not np.count_nonzero(np.isnan(array)) if key == "logit" else all_finite(array)
             else:
-                fits = not np.count_nonzero(np.isnan(array)) if key == "logit" else all_finite(array)
+                fits = value is None or all(map(_FITS[key], leaves(value)))
             if not fits:
                 _refuse_rows(by_env(output), key)
-        actions = output.array("action")
-        if actions is not None:
-            return (actions[:, None] if actions.ndim == 1 else actions).copy()
+        batch = output.columns.get("action")
+        if type(batch) is torch.Tensor and batch.ndim > 0:
+            actions: np.ndarray = batch.numpy(force=True).copy()
+            return actions[:, None] if actions.ndim == 1 else actions
         output = by_env(output)
     else:
         output = by_env(output)

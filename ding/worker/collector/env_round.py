@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from ding.utils.data.nested import (
     map_tensors,
     rebuilt,
 )
-from ding.utils.data.samples import SHARED_DTYPES, Column, IntArray, Kind, Node, map_node, node_rows, pack
+from ding.utils.data.samples import Column, IntArray, Kind, Node, map_node, node_rows, pack
 from ding.utils.log_helper import in_one_line
 
 _NUMBERS = (Kind.SCALAR, Kind.FLOAT, Kind.INT, Kind.BOOL)
@@ -117,16 +117,6 @@ class StackedOutput:
 
     columns: dict[str, Any]
     env_ids: list[int]
-    _arrays: dict[str, np.ndarray] = field(default_factory=dict, init=False)
-
-    def array(self, key: str) -> np.ndarray | None:
-        """Return the memory of an entry that is one tensor [E, ...] as an array; None for other entries."""
-        array = self._arrays.get(key)
-        if array is None:
-            value = self.columns.get(key)
-            if type(value) is torch.Tensor and value.ndim and value.dtype in SHARED_DTYPES:
-                array = self._arrays[key] = value.numpy(force=True)
-        return array
 
 
 @dataclass(eq=False)
@@ -329,7 +319,7 @@ class Ended(NamedTuple):
     def returns(self) -> np.ndarray | None:
         """An array [P] of their returns; None if only the infos have them."""
         rounds, nothing = self.rounds.steps, np.zeros(len(self.rounds.ids))
-        if any(steps.any_ends and steps.returns is None for steps in rounds):
+        if any([steps.any_ends and steps.returns is None for steps in rounds]):
             return None
         known = np.concatenate([nothing if steps.returns is None else steps.returns for steps in rounds])
         returns: np.ndarray = known.reshape(len(rounds), -1)[self.at, self.rows]

@@ -271,13 +271,14 @@ class TrajectoryRecorder(RolloutListener, Quota):
             return  # the policy builds the transitions
         output, env_ids, block = steps.output, steps.env_ids, self._block
         columns: dict[str, Any] = {}  # the transitions besides observations, see `TrajectoryBlock.record`
-        stacked = output if type(output) is StackedOutput and output.env_ids == env_ids else None
+        stacked = output.columns if type(output) is StackedOutput and output.env_ids == env_ids else {}
         for key in self._output_keys:
-            data = None if stacked is None else stacked.array(key)
-            if data is None:
-                columns[key] = self._other_output(steps, key, None if stacked is None else stacked.columns.get(key))
-            else:  # a policy may write into what it has returned
-                columns[key] = (data[:, None] if data.ndim == 1 else data).copy()
+            value = stacked.get(key)
+            if type(value) is torch.Tensor and value.ndim and value.dtype in SHARED_DTYPES:
+                data = value.numpy(force=True).copy()  # a policy may write into what it has returned
+                columns[key] = data[:, None] if data.ndim == 1 else data
+            else:
+                columns[key] = self._other_output(steps, key, value)
         columns["reward"] = steps.reward
         if self.level_seeds is not None:
             columns["seed"] = pack([self.level_seeds[env_id] for env_id in env_ids])
