@@ -319,7 +319,8 @@ class Ended(NamedTuple):
     def returns(self) -> np.ndarray | None:
         """An array [P] of their returns; None if only the infos have them."""
         rounds, nothing = self.rounds.steps, np.zeros(len(self.rounds.ids))
-        if any([steps.any_ends and steps.returns is None for steps in rounds]):
+        lacking = [steps for steps in rounds if steps.any_ends and steps.returns is None]
+        if lacking:
             return None
         known = np.concatenate([nothing if steps.returns is None else steps.returns for steps in rounds])
         returns: np.ndarray = known.reshape(len(rounds), -1)[self.at, self.rows]
