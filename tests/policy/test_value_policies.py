@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding.utils.config_helper import ConfigError
 from tests.generators import reseed
 from tests.policy.learning import model_of
 from tests.policy.samples import make_batch
@@ -37,6 +38,12 @@ def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(n
     key, factor = {"fqf": ("quantile_loss", 1), "sqn": ("q_loss", 2)}.get(name, ("total_loss", 1))
     mean = factor * np.mean([w * e for w, e in zip(weights, output["priority"], strict=True)])
     assert output[key] == pytest.approx(mean, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_of_several_steps_are_refused_by_what_learns_from_single_ones(name):
+    with pytest.raises(ConfigError, match="unroll_len = 2 is not allowed .* single steps"):
+        make_policy(name, "learn", collect__unroll_len=2)
 
 
 @pytest.mark.parametrize("name", ["dqn", "mdqn", "sql", "bdq"])
