@@ -419,12 +419,13 @@ def test_an_env_that_keeps_to_the_contract_passes(name):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("Unseeded", "differ at step 0"),
-        ("Outside", "exceeds its space"),
+        (f"{__name__}:Unseeded", "differ at step 0"),
+        (f"{__name__}:Outside", "exceeds its space"),
+        ("tests.envs.toys:ToyBaseEnv", "lacks 'eval_episode_return'"),
     ],
 )
 def test_an_env_that_does_not_is_told_what_is_wrong(name, problem):
-    output = ding("check-env", f"{__name__}:{name}", status=1)
+    output = ding("check-env", name, status=1)
     failed = [line for line in output.splitlines() if line.startswith("FAIL")]
     assert any(problem in line for line in failed)
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import warnings
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from ding import train
 from ding.config import compile_config
 from ding.entry.experiment import with_command_mode
-from ding.entry.recipes import MEASURED, all_recipes, find_recipe, recipe_named
+from ding.entry.recipes import FOLDER, MEASURED, all_recipes, find_recipe, recipe_named
 from tests.programs import ding
 
 RECIPES = all_recipes()
@@ -106,6 +107,14 @@ def test_train_takes_the_recipe_and_says_so(caplog, capsys):
     }  # fmt: skip
     assert main.policy.collect.n_sample == 16 and main.policy.collect.gae_lambda == 0.95
     assert "Recipe: ppo_classic_control (PPO on classic control" in capsys.readouterr().err
+
+
+def test_recipes_are_listed_with_policy_envs_and_what_was_measured():
+    lines = ding("list", "recipes").splitlines()
+    assert lines[0] == f"Available recipes: {len(all_recipes())}, in {FOLDER}"
+    reached = {recipe.name: [f"{env}: {what}" for env, what in recipe.measured.items()] for recipe in all_recipes()}
+    expected = [[r.name, r.policy, " ".join(r.envs), "; ".join(reached[r.name])] for r in all_recipes()]
+    assert [re.split(r"\s{2,}", line) for line in lines[3:]] == expected
 
 
 def test_what_was_measured_belongs_to_envs_of_its_recipe():

@@ -2,6 +2,7 @@ import pytest
 from easydict import EasyDict
 
 from ding.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding.entry.checks import check_pipeline
 from ding.entry.serial_entry import run_serial_onpolicy
 from ding.utils.config_helper import ConfigError
 from ding.worker.learner.base_learner import BaseLearner
@@ -102,6 +103,10 @@ def test_the_off_policy_pipeline_names_the_other_one():
     "names the other pipeline before envs are made",
 )
 def test_the_on_policy_pipeline_names_the_other_one():
+    own = {"type": "own", "learn": {"update_per_collect": 1}}  # a policy from outside that does not say `on_policy`
+    check_pipeline({"policy": {**own, "learn": {}}}, has_buffer=False)
+    with pytest.raises(ConfigError, match="'own' .* serial_pipeline"):
+        check_pipeline({"policy": own}, has_buffer=False)
     with pytest.raises(ConfigError, match="'dqn' .* serial_pipeline"):
         serial_pipeline_onpolicy(fakes.pair(), env_setting=setting())
     assert TinyEnv.made == []

@@ -8,6 +8,7 @@ from ding.model.template.vac import VAC
 from ding.policy import A2CPolicy, PPOPolicy
 from ding.policy.ppo import initialise_actor_critic
 from ding.utils.config_helper import ConfigError
+from ding.utils.data.samples import Samples, Table
 from tests.policy.learning import model_of, parameters_of
 from tests.policy.on_policy_samples import (
     TERMINATED,
@@ -136,6 +137,14 @@ def test_advantages_do_not_leak_over_the_end_of_an_episode_within_a_piece():
     expected = naive_advantages(piece, values, after)
     assert [sample["adv"].item() for sample in samples] == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert [t for t, sample in enumerate(samples) if sample["traj_flag"]] == [2, 4, 8]
+
+
+@pytest.mark.parametrize("form", [list, lambda piece: Samples(Table.of(piece))], ids=["list", "columns"])
+@pytest.mark.parametrize("recomputes", [True, False])
+def test_samples_of_ppo_keep_next_observations_only_to_recompute_advantages(form, recomputes):
+    policy = make_policy("collect", recompute_adv=recomputes)
+    samples = policy.collect_mode.get_train_sample(form(make_piece(policy, 3)))
+    assert ["next_obs" in sample for sample in samples] == [recomputes] * 3
 
 
 def test_ignoring_done_bootstraps_from_a_terminal_state_and_clears_its_flag():

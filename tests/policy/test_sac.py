@@ -354,9 +354,9 @@ def test_collecting_mixes_draws_of_the_policy_with_uniform_ones():
         parameter.data.zero_()
     model_of(policy).actor_head[2].Q[1][0].bias.data.copy_(torch.tensor([0.8, 0.2]).log())
     obs = {env_id: torch.zeros(3) for env_id in range(4000)}
-    for eps, expected in ((0.0, 0.2), (0.5, 0.35)):
+    for settings, expected in (({}, 0.2), ({"eps": 0.5}, 0.35)):
         torch.manual_seed(0)
-        outputs = policy.collect_mode.forward(obs, eps=eps)
+        outputs = policy.collect_mode.forward(obs, **settings)
         share = torch.cat([output["action"] for output in outputs.values()]).float().mean()
         assert share.item() == pytest.approx(expected, abs=0.03)
     output = outputs[0]

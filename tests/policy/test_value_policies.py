@@ -6,6 +6,7 @@ import torch
 
 from ding.policy.c51 import C51Policy
 from ding.torch_utils.network.nn_module import NoiseLinearLayer
+from ding.utils.config_helper import ConfigError
 from tests.generators import reseed
 from tests.policy.learning import model_of, target_of
 from tests.policy.samples import make_batch
@@ -39,6 +40,12 @@ def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(n
     key, factor = {"fqf": ("quantile_loss", 1), "sqn": ("q_loss", 2)}.get(name, ("total_loss", 1))
     mean = factor * np.mean([w * e for w, e in zip(weights, output["priority"], strict=True)])
     assert output[key] == pytest.approx(mean, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_of_several_steps_are_refused_by_what_learns_from_single_ones(name):
+    with pytest.raises(ConfigError, match="unroll_len = 2 is not allowed .* single steps"):
+        make_policy(name, "learn", collect__unroll_len=2)
 
 
 @pytest.mark.parametrize("name", ["dqn", "mdqn", "sql", "bdq"])
@@ -227,3 +234,14 @@ def test_an_action_has_an_entry_for_each_branch():
     explored = policy.collect_mode.forward({env_id: torch.zeros(4) for env_id in range(400)}, eps=1.0)
     counts = torch.stack([out["action"] for out in explored.values()])
     assert all(60 < (counts[:, branch] == bin_).sum() < 140 for branch in range(3) for bin_ in range(4))
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_fqf_draws_the_noise_of_both_networks_for_each_update_of_a_noisy_net(noisy):
+    model = model_of(make_policy("fqf", "learn"))
+    model.encoder.main[0] = NoiseLinearLayer(16, 8)
+    policy = make_policy("fqf", "learn", model=model, noisy_net=noisy)
+    layers = [policy.learn_mode.get_attribute(name).encoder.main[0] for name in ("model", "target_net")]
+    before = [layer.weight_eps.clone() for layer in layers]
+    policy.learn_mode.forward(make_batch(4))
+    assert [torch.equal(a, b.weight_eps) for a, b in zip(before, layers, strict=True)] == [not noisy] * 2

@@ -65,7 +65,8 @@ def test_the_steps_of_a_round_are_called_in_order():
     both, one = (["infer", [0, 1]], ["step", {0: [0], 1: [1]}]), (["infer", [1]], ["step", {1: [1]}])
     rounds = [[*map(tuple, acts), ("process", acts[0][1]), "after"] for acts in (both, both, one)]
     assert collector.log == ["update", "start thread", *rounds[0], *rounds[1], *rounds[2], "join thread"]
-    assert collector.get_finish_info() == {"steps": 3}
+    assert collector.get_finish_info() == {"steps": 3} and [len(steps) for steps in collector.timesteps] == [2, 2, 1]
+    assert collector.progress() == {}  # what is not counted is not told
 
 
 def test_timesteps_and_observations_are_float32_tensors_and_actions_arrays():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
+from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.base_serial_collector import (
     INF,
     CachePool,
@@ -90,6 +91,16 @@ def test_the_class_is_found_by_its_type_and_a_missing_type_is_an_assertion_that_
     assert get_serial_collector_cls(EasyDict(type="sample")) is SampleSerialCollector
     with pytest.raises(AssertionError):
         get_serial_collector_cls(EasyDict())
+
+
+def test_modules_in_import_names_are_imported_before_the_class_is_looked_up(tmp_path, monkeypatch):
+    (tmp_path / "my_collector.py").write_text(
+        "from ding.utils.registry_factory import SERIAL_COLLECTOR_REGISTRY\n"
+        "SERIAL_COLLECTOR_REGISTRY.register('mine', dict)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert get_serial_collector_cls(EasyDict(type="mine", import_names=["my_collector"])) is dict
+    SERIAL_COLLECTOR_REGISTRY.pop("mine")
 
 
 def test_an_unknown_type_names_the_registered_ones():

@@ -197,3 +197,8 @@ def test_logged_values_are_those_since_the_last_output():
     values = {tag.split("/")[1]: value for tag, value, _ in tb.scalars}
     assert (values["episode_count"], values["envstep_count"], values["reward_mean"]) == (5, 14, 14 / 5)
     assert values["collect_time"] == values["total_duration"] > 0
+    tb.scalars.clear()
+    collector.collect(2, train_iter=200)
+    values = {tag.split("/")[1]: value for tag, value, _ in tb.scalars}
+    assert (values["episode_count"], values["total_episode_count"]) == (2, 7)
+    assert 0 < values["collect_time"] < values["total_duration"]

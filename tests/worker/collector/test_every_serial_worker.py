@@ -1,6 +1,7 @@
 """What holds for every serial collector, and for every evaluator that lets policies play."""
 
 import gc
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -208,6 +209,25 @@ def test_an_exception_of_the_env_reaches_the_caller_and_loses_nothing_that_is_fi
         kind.collect(collector, 2, 3)
     for rows in kind.collect(collector, 1, 3):
         assert steps_of(rows, 0) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_no_trajectory_spans_a_step_that_the_env_manager_took_and_did_not_return(kind):
+    class Losing(kind.manager):
+        rounds = 0
+
+        def step(self, actions):
+            timesteps = super().step(actions)
+            self.rounds += 1
+            if self.rounds == 2:
+                raise ZeroDivisionError
+            return timesteps
+
+    collector, _, _ = kind.build((4,), kind.policies(4), manager=Losing)
+    with pytest.raises(ZeroDivisionError):
+        kind.collect(collector, 1, 4)
+    for rows in kind.collect(collector, 2, 4):
+        steps = steps_of(rows, 0)
+        assert all(after in ((e, i + 1), (e + 1, 0)) for (e, i), after in itertools.pairwise(steps)), steps
 
 
 @pytest.mark.differs(

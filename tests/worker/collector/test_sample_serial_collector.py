@@ -54,7 +54,8 @@ def test_a_next_obs_that_the_policy_made_is_kept():
             return {**super().process_transition(obs, output, timestep), "next_obs": timestep.obs + 100}
 
     collector, _, _ = build(lengths=(9,), policy=Own(n_sample=3))
-    assert [int(row["next_obs"][2]) for row in collector.collect(3)] == [101, 102, 103]
+    made = [row["next_obs"] for row in collector.collect(3)]
+    assert [int(obs[2]) for obs in made] == [101, 102, 103] and {type(obs) for obs in made} == {torch.Tensor}
 
 
 def test_deepcopy_obs_shares_no_memory_between_rows():

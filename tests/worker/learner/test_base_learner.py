@@ -53,6 +53,17 @@ def test_a_new_learner_has_its_documented_state():
     assert "a scripted policy" in pathlib.Path("exp/log/me/me_logger.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("iterations", "env_steps", "remaining"),
+    [(np.inf, np.inf, None), (4, np.inf, 0.75), (np.inf, 8, 0.875), (4, 8, 0.75), (8, 4, 0.75), (1, 8, 0), (8, 1, 0)],
+)
+def test_what_remains_is_told_by_the_limit_that_is_closer(iterations, env_steps, remaining):
+    learner = make_learner()
+    learner.max_train_iter, learner.max_env_step = iterations, env_steps
+    learner.last_iter.add(1)
+    assert learner.progress_remaining(1) == remaining
+
+
 def test_create_learner_builds_the_registered_type():
     cfg = learner_cfg(type="base", import_names=[])
     learner = create_learner(cfg, policy=FakePolicy(), tb_logger=RecordingWriter(), exp_name="exp")

@@ -122,7 +122,7 @@ def test_the_reward_is_that_of_the_new_goal_and_the_rest_stays(make):
 
 
 def test_an_end_that_the_env_computes_is_that_of_the_new_goal(make):
-    buffer = make(k=math.inf, ends=True)
+    buffer = make(k=math.inf, ends=True, strategy="episode")
     buffer.push(episode(0, 3), 0)
     for item in buffer.sample(100, 0, replace=True):
         is_there = item["obs"]["desired_goal"].item() == item["action"].item() + 1

@@ -70,6 +70,15 @@ def test_an_abandoned_run_that_hangs_keeps_the_slot_from_nobody(ended, leave):
     assert ended == ["one"] and slot.task.ids["task_id"] == "two"
 
 
+def test_a_new_run_begins_when_an_abandoned_one_has_ended(ended, leave):
+    slot = slow_slot(ended, leave, DEADLINE_S)
+    slot.begin(lambda: work("one"))
+    slot.abandon()
+    threading.Timer(0.05, leave.set).start()
+    slot.begin(lambda: ended.append("two") or work("two"))
+    assert ended == ["one", "two"]
+
+
 def test_a_run_whose_coordinator_goes_while_it_is_made_ends_at_once(slot, ended):
     def make():
         slot.abandon()

@@ -1,5 +1,7 @@
 """What passes between the thread that serves a coordinator and those that load and train."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 
@@ -96,6 +98,20 @@ def test_weights_are_sent_after_so_many_iterations_whatever_the_time(learner, cl
     for _ in range(8):
         learner.train([{}, {}])
     assert sent(learner) == [0, 3, 6]
+
+
+@pytest.mark.parametrize(("has_work", "expected"), [(True, [0]), (False, [0, 3])])
+def test_delayed_weights_are_sent_while_there_is_nothing_to_train_on(learner, clock, has_work, expected):
+    hook = after_iter(send_policy_freq=2, send_policy_interval_s=1.0)
+    learner.register_hook(hook)
+    for _ in range(3):
+        learner.train([{}, {}])
+    queue = Mock(**{"wait_for_work.return_value": has_work})
+    learner.get_data = lambda batch_size: [{}] * batch_size
+    learner.setup_dataloader()
+    batches = learner_task.TaskBatches(learner, queue, [hook], Mock())
+    assert len(batches.next_batch()) == 2 and sent(learner) == expected
+    queue.wait_for_work.assert_called_once_with(1.0)
 
 
 def test_before_and_after_a_run_weights_are_always_sent(learner, clock):

@@ -177,6 +177,16 @@ def test_a_checkpoint_is_saved_between_two_batches_when_it_is_time(learner, cloc
     }
 
 
+@pytest.mark.parametrize(
+    ("age", "left"), [(-1, ["iteration_9.pth.tar"]), (1, ["iteration_9.pth.tar", "resume_p.pth.tar"])]
+)
+def test_the_checkpoint_goes_at_the_end_if_there_is_a_newer_one(learner, age, left):
+    write("resume_p.pth.tar", ckpt(8.0, 8))
+    write("iteration_9.pth.tar", ckpt(9.0, 9), age)
+    ResumeSaver(learner, "p", 30).tidy()
+    assert checkpoints() == left
+
+
 def test_a_checkpoint_that_cannot_be_saved_does_not_end_the_training(learner, clock, monkeypatch, caplog):
     def fail(path, state):
         raise OSError("the disk is full")
