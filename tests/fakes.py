@@ -204,7 +204,7 @@ class ScriptedPolicy:
         self.seen: list[dict[int, Any]] = []
         self.kwargs: list[dict[str, Any]] = []
         self.resets: list[Any] = []
-        self.pieces: list[list[dict]] = []
+        self.fragments: list[list[dict]] = []
 
     @adapts_batch("act")
     def forward(self, obs: dict[int, Any], **kwargs: Any) -> dict[int, Any]:
@@ -229,7 +229,7 @@ class ScriptedPolicy:
         }
 
     def get_train_sample(self, transitions: list[dict]) -> Any:
-        self.pieces.append(list(transitions))
+        self.fragments.append(list(transitions))
         return self.sample(transitions) if self.sample is not None else transitions
 
     def reset(self, env_ids: Any = None) -> None:

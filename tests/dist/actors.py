@@ -26,7 +26,7 @@ from ding.worker.learner.base_learner import BaseLearner
 from ding.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from tests.entry.fakes import TinyEnv, pair, setting
 from tests.policy.learning import model_of
-from tests.policy.on_policy_samples import make_pieces
+from tests.policy.on_policy_samples import make_fragments
 from tests.policy.on_policy_samples import make_policy as make_on_policy
 from tests.policy.samples import make_batch, make_config
 
@@ -209,7 +209,7 @@ def learn_unequal_collections(bp_update_sync):
     with DDPContext("gloo"):
         how = {"multi_gpu": True, "bp_update_sync": bp_update_sync, "learn__batch_size": 4}
         policy = make_on_policy("learn", "collect", learn__epoch_per_collect=2, **how)
-        data = make_pieces(policy)
+        data = make_fragments(policy)
         steps = policy.learn_mode.forward(data if ddp.get_rank() == 0 else data[:7])
     return checksum(model_of(policy)), len(steps)
 

@@ -136,7 +136,7 @@ class Observed(parallel_run.ParallelRun):
         return next(iter(self.collecting()))
 
     def is_whole(self):
-        """Whether no piece is cut off or doubled: each transition leads to the next step of its own episode."""
+        """Whether no fragment is cut off or doubled: each transition leads to the next step of its own episode."""
         return all(before[:2] == after[:2] and after[2] == before[2] + 1 for before, after in self.transitions())
 
     def stop(self):

@@ -45,32 +45,32 @@ def make_obs():
     return torch.rand(4)
 
 
-def make_piece(policy, length, end=None, make_obs=make_obs):
+def make_fragment(policy, length, end=None, make_obs=make_obs):
     """Transitions of one trajectory; `end` flags the last one: {'done': ..., 'terminated': ...}."""
-    obs, piece = make_obs(), []
+    obs, fragment = make_obs(), []
     for _ in range(length):
         output = policy.collect_mode.forward({0: obs})[0]
         next_obs = make_obs()
         step = Timestep(next_obs, torch.rand(1), False, {})
-        piece.append(policy.collect_mode.process_transition(obs, output, step))
+        fragment.append(policy.collect_mode.process_transition(obs, output, step))
         obs = next_obs
-    piece[-1].update(end or {})
-    return piece
+    fragment[-1].update(end or {})
+    return fragment
 
 
 TERMINATED = {"done": True, "terminated": True, "truncated": False}
 TRUNCATED = {"done": True, "terminated": False, "truncated": True}
 
 
-def make_pieces(policy, make_obs=make_obs):
-    """Train samples of three pieces: a terminated, a truncated, and one that goes on."""
+def make_fragments(policy, make_obs=make_obs):
+    """Train samples of three fragments: a terminated, a truncated, and one that goes on."""
     flags = {"terminated": False, "truncated": False}
     samples = []
     for length, end in ((7, TERMINATED), (6, TRUNCATED), (8, flags)):
-        piece = make_piece(policy, length, make_obs=make_obs)
-        piece = [{**flags, **transition} for transition in piece]
-        piece[-1].update(end)
-        samples += policy.collect_mode.get_train_sample(piece)
+        fragment = make_fragment(policy, length, make_obs=make_obs)
+        fragment = [{**flags, **transition} for transition in fragment]
+        fragment[-1].update(end)
+        samples += policy.collect_mode.get_train_sample(fragment)
     return samples
 
 
@@ -78,7 +78,7 @@ def make_episodes(policy, make_obs=make_obs):
     """Train samples of three whole episodes, one of which a time limit has cut off."""
     samples = []
     for length, end in ((7, TERMINATED), (6, TRUNCATED), (8, {"done": True})):
-        samples += policy.collect_mode.get_train_sample(make_piece(policy, length, end, make_obs))
+        samples += policy.collect_mode.get_train_sample(make_fragment(policy, length, end, make_obs))
     return samples
 
 

@@ -14,8 +14,8 @@ from tests.policy.on_policy_samples import (
     TERMINATED,
     TRUNCATED,
     AgentModel,
-    make_piece,
-    make_pieces,
+    make_fragment,
+    make_fragments,
     make_policy,
     scale_of,
 )
@@ -79,13 +79,13 @@ def test_illegal_actions_are_never_taken():
 # --- advantages ---
 
 
-def naive_advantages(piece, values, after, gamma=0.99, lambda_=0.95):
+def naive_advantages(fragment, values, after, gamma=0.99, lambda_=0.95):
     """`after[t]` is the value after step t where the trace ends, None where it goes on."""
     adv, running = [], 0.0
-    for t in reversed(range(len(piece))):
+    for t in reversed(range(len(fragment))):
         next_value = values[t + 1] if after[t] is None else after[t]
         running = (
-            piece[t]["reward"].item()
+            fragment[t]["reward"].item()
             + gamma * next_value
             - values[t]
             + (gamma * lambda_ * running if after[t] is None else 0.0)
@@ -110,16 +110,16 @@ def value_of(policy, obs):
     ],
 )
 @pytest.mark.parametrize("scale", [None, 3.0])
-def test_advantages_end_with_the_piece_and_bootstrap_unless_the_episode_is_over(end, bootstraps, scale):
+def test_advantages_end_with_the_fragment_and_bootstrap_unless_the_episode_is_over(end, bootstraps, scale):
     policy = make_policy("collect", learn__value_norm=scale is not None)
     if scale is not None:
         policy._running_mean_std.merge(0.0, scale**2, 1e9)
-    piece = make_piece(policy, 6, end)
-    values = [(scale or 1) * transition["value"].item() for transition in piece]
-    last = (scale or 1) * value_of(policy, piece[-1]["next_obs"]) if bootstraps else 0.0
-    expected = naive_advantages(piece, values, [None] * 5 + [last])
-    before = [dict(transition) for transition in piece]
-    samples = policy.collect_mode.get_train_sample(piece)
+    fragment = make_fragment(policy, 6, end)
+    values = [(scale or 1) * transition["value"].item() for transition in fragment]
+    last = (scale or 1) * value_of(policy, fragment[-1]["next_obs"]) if bootstraps else 0.0
+    expected = naive_advantages(fragment, values, [None] * 5 + [last])
+    before = [dict(transition) for transition in fragment]
+    samples = policy.collect_mode.get_train_sample(fragment)
     assert [sample["adv"].item() for sample in samples] == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert all(sample["adv"].shape == (1,) for sample in samples)
     assert [sample["traj_flag"] for sample in samples] == [False] * 5 + [True]
@@ -127,56 +127,56 @@ def test_advantages_end_with_the_piece_and_bootstrap_unless_the_episode_is_over(
         assert all(sample[key] is transition[key] for key in transition)
 
 
-def test_advantages_do_not_leak_over_the_end_of_an_episode_within_a_piece():
+def test_advantages_do_not_leak_over_the_end_of_an_episode_within_a_fragment():
     policy = make_policy("collect")
-    piece = make_piece(policy, 3, TERMINATED) + make_piece(policy, 2, TRUNCATED) + make_piece(policy, 4)
-    values = [transition["value"].item() for transition in piece]
-    truncated, last = (value_of(policy, piece[t]["next_obs"]) for t in (4, 8))
+    fragment = make_fragment(policy, 3, TERMINATED) + make_fragment(policy, 2, TRUNCATED) + make_fragment(policy, 4)
+    values = [transition["value"].item() for transition in fragment]
+    truncated, last = (value_of(policy, fragment[t]["next_obs"]) for t in (4, 8))
     after = [None, None, 0.0, None, truncated, None, None, None, last]
-    samples = policy.collect_mode.get_train_sample(piece)
-    expected = naive_advantages(piece, values, after)
+    samples = policy.collect_mode.get_train_sample(fragment)
+    expected = naive_advantages(fragment, values, after)
     assert [sample["adv"].item() for sample in samples] == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert [t for t, sample in enumerate(samples) if sample["traj_flag"]] == [2, 4, 8]
 
 
-@pytest.mark.parametrize("form", [list, lambda piece: Samples(Table.of(piece))], ids=["list", "columns"])
+@pytest.mark.parametrize("form", [list, lambda fragment: Samples(Table.of(fragment))], ids=["list", "columns"])
 @pytest.mark.parametrize("recomputes", [True, False])
 def test_samples_of_ppo_keep_next_observations_only_to_recompute_advantages(form, recomputes):
     policy = make_policy("collect", recompute_adv=recomputes)
-    samples = policy.collect_mode.get_train_sample(form(make_piece(policy, 3)))
+    samples = policy.collect_mode.get_train_sample(form(make_fragment(policy, 3)))
     assert ["next_obs" in sample for sample in samples] == [recomputes] * 3
 
 
 def test_ignoring_done_bootstraps_from_a_terminal_state_and_clears_its_flag():
     policy = make_policy("collect", learn__ignore_done=True)
-    piece = make_piece(policy, 3, TERMINATED)
-    last = value_of(policy, piece[-1]["next_obs"])
-    expected = naive_advantages(piece, [t["value"].item() for t in piece], [None, None, last])
-    samples = policy.collect_mode.get_train_sample(piece)
+    fragment = make_fragment(policy, 3, TERMINATED)
+    last = value_of(policy, fragment[-1]["next_obs"])
+    expected = naive_advantages(fragment, [t["value"].item() for t in fragment], [None, None, last])
+    samples = policy.collect_mode.get_train_sample(fragment)
     assert [sample["adv"].item() for sample in samples] == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert samples[-1]["done"] is False and samples[-1]["traj_flag"] is True
 
 
 def test_agents_have_advantages_of_their_own():
     policy = make_policy(model=AgentModel(), multi_agent=True, learn__ppo_param_init=False)
-    piece = make_piece(policy, 4)
+    fragment = make_fragment(policy, 4)
     with torch.no_grad():
-        last = model_of(policy)(piece[-1]["next_obs"][None], "compute_critic")["value"][0]
+        last = model_of(policy)(fragment[-1]["next_obs"][None], "compute_critic")["value"][0]
     columns = [
-        naive_advantages(piece, [t["value"][agent].item() for t in piece], [None] * 3 + [last[agent].item()])
+        naive_advantages(fragment, [t["value"][agent].item() for t in fragment], [None] * 3 + [last[agent].item()])
         for agent in range(2)
     ]
-    samples = policy.collect_mode.get_train_sample(piece)
+    samples = policy.collect_mode.get_train_sample(fragment)
     assert torch.stack([s["adv"] for s in samples]).T.tolist() == [pytest.approx(c, rel=1e-4) for c in columns]
 
 
 def test_agents_may_have_rewards_of_their_own():
     policy = make_policy(model=AgentModel(), multi_agent=True, learn__ppo_param_init=False, collect__gae_lambda=0.0)
-    piece = make_piece(policy, 3, TERMINATED)
-    for transition in piece:
+    fragment = make_fragment(policy, 3, TERMINATED)
+    for transition in fragment:
         transition["reward"] = torch.tensor([1.0, 10.0])
-    samples = policy.collect_mode.get_train_sample(piece)
-    assert torch.allclose(samples[-1]["adv"], torch.tensor([1.0, 10.0]) - piece[-1]["value"])
+    samples = policy.collect_mode.get_train_sample(fragment)
+    assert torch.allclose(samples[-1]["adv"], torch.tensor([1.0, 10.0]) - fragment[-1]["value"])
 
 
 # --- state ---
@@ -185,7 +185,7 @@ def test_agents_may_have_rewards_of_their_own():
 @pytest.mark.differs("never sends PPO's value scale to collecting processes", "sends it with the weights")
 def test_a_collecting_process_takes_weights_and_scale_from_the_learner():
     learner, collector = make_policy("learn", "collect"), make_policy("collect", seed=4)
-    learner.learn_mode.forward(make_pieces(learner))
+    learner.learn_mode.forward(make_fragments(learner))
     collector.collect_mode.load_state_dict(learner.learn_mode.state_dict())
     assert torch.equal(parameters_of(learner), parameters_of(collector))
     assert scale_of(collector.collect_mode) == scale_of(learner.learn_mode) != 1.0

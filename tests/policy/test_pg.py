@@ -17,8 +17,8 @@ from tests.policy.on_policy_samples import (
     batched,
     judge,
     make_episodes,
-    make_piece,
-    make_pieces,
+    make_fragment,
+    make_fragments,
     make_policy,
 )
 
@@ -93,8 +93,8 @@ def test_a_pass_of_pg_is_that_of_the_twin(space, weighted, grad_norm):
 @pytest.mark.parametrize("end", [TERMINATED, TRUNCATED, {"done": True}])
 def test_returns_are_discounted_sums_up_to_the_end_of_the_episode(cls, end):
     policy = make_policy(cls=cls, collect__discount_factor=0.9)
-    piece = make_piece(policy, 4, end)
-    samples = policy.collect_mode.get_train_sample(piece)
+    fragment = make_fragment(policy, 4, end)
+    samples = policy.collect_mode.get_train_sample(fragment)
     rewards = [sample["reward"].item() for sample in samples]
     for t, sample in enumerate(samples):
         expected = sum(0.9**k * reward for k, reward in enumerate(rewards[t:]))
@@ -107,7 +107,7 @@ def test_returns_are_discounted_sums_up_to_the_end_of_the_episode(cls, end):
 def test_a_part_of_an_episode_is_refused(cls):
     policy = make_policy(cls=cls)
     with pytest.raises(AssertionError):
-        policy.collect_mode.get_train_sample(make_piece(policy, 3))
+        policy.collect_mode.get_train_sample(make_fragment(policy, 3))
     assert policy.collect_mode.get_train_sample([]) == []
 
 
@@ -192,7 +192,7 @@ def make(name, *fields, **settings):
 
 def make_data(policy, **kwargs):
     is_episodic = isinstance(policy, (PGPolicy, PPOPGPolicy))
-    return (make_episodes if is_episodic else make_pieces)(policy, **kwargs)
+    return (make_episodes if is_episodic else make_fragments)(policy, **kwargs)
 
 
 def learn(policy, data):

@@ -22,8 +22,8 @@ from tests.policy.on_policy_samples import (
     batched,
     judge,
     make_episodes,
-    make_piece,
-    make_pieces,
+    make_fragment,
+    make_fragments,
     make_policy,
     scale_of,
 )
@@ -130,7 +130,7 @@ def learn_both(space, weight=None, rounds=2, **settings):
     twin, totals = NaivePPO(policy, space), ([], [])
     for seed in range(rounds):
         torch.manual_seed(seed)
-        data = make_pieces(policy)
+        data = make_fragments(policy)
         if weight is not None:
             data = [{**sample, "weight": weight * (1 + i % 2)} for i, sample in enumerate(data)]
         reseed(policy, seed)
@@ -174,7 +174,7 @@ def test_learning_in_other_action_spaces_equals_its_twin(space):
 def test_a_step_is_adam_with_the_norm_of_the_gradients_clipped(eps):
     settings = {} if eps == 1e-8 else {"learn__eps": eps}
     policy = make_policy(learn__epoch_per_collect=1, learn__batch_size=64, learn__grad_clip_value=1e-3, **settings)
-    data, model = make_pieces(policy), copy.deepcopy(model_of(policy))
+    data, model = make_fragments(policy), copy.deepcopy(model_of(policy))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, eps=eps)
     policy.learn_mode.forward(data)
     for theirs, ours in zip(model.parameters(), model_of(policy).parameters(), strict=True):
@@ -201,7 +201,7 @@ def test_a_subclass_may_have_another_loss():
 
     def first_step(cls):
         policy = make_policy(cls=cls)
-        return policy.learn_mode.forward(make_pieces(policy))[0]
+        return policy.learn_mode.forward(make_fragments(policy))[0]
 
     plain, regularized = first_step(PPOPolicy), first_step(Regularized)
     assert regularized["total_loss"] > plain["total_loss"] and regularized["policy_loss"] == plain["policy_loss"]
@@ -220,7 +220,7 @@ def test_monitored_names(tmp_path):
 @pytest.mark.differs("makes the loss of PPO NaN for a minibatch of one sample", "does not normalize a single advantage")
 def test_fewer_samples_than_a_minibatch_are_one_batch_and_one_sample_is_no_nan():
     policy = make_policy(learn__epoch_per_collect=1)
-    data = make_pieces(policy)
+    data = make_fragments(policy)
     assert len(policy.learn_mode.forward(data[:3])) == 1
     (step,) = policy.learn_mode.forward(data[:1])
     assert not any(math.isnan(value) for value in step.values())
@@ -228,7 +228,7 @@ def test_fewer_samples_than_a_minibatch_are_one_batch_and_one_sample_is_no_nan()
 
 def test_a_learner_may_set_the_weight_of_the_entropy():
     policy = make_policy()
-    data = make_pieces(policy)
+    data = make_fragments(policy)
     policy.learn_mode.set_attribute("entropy_weight", -5.0)
     step = policy.learn_mode.forward(data)[0]
     rest = step["policy_loss"] + 0.5 * step["value_loss"]
@@ -245,7 +245,7 @@ def masked_obs(mask=(1, 0, 1)):
 def test_an_illegal_action_is_neither_drawn_nor_learnt_of():
     policy = make_policy(learn__entropy_weight=0.5, learn__epoch_per_collect=3)
     policy.learn_mode.set_attribute("optimizer", torch.optim.SGD(model_of(policy).parameters(), lr=0.5))
-    data = make_pieces(policy, make_obs=masked_obs)
+    data = make_fragments(policy, make_obs=masked_obs)
     assert {sample["action"].item() for sample in data} == {0, 2}
     last = model_of(policy).actor_head.Q[-1][0]
     weight, bias = last.weight[1].clone(), last.bias[1].clone()
@@ -260,7 +260,7 @@ def test_each_head_of_a_multi_discrete_action_has_its_mask():
         return {"observation": torch.rand(4), "action_mask": [torch.tensor([0, 1]), torch.tensor([1, 1, 0])]}
 
     policy = make_policy(space="multi-discrete", learn__entropy_weight=0.5)
-    data = make_pieces(policy, make_obs=obs)
+    data = make_fragments(policy, make_obs=obs)
     assert {sample["action"][0].item() for sample in data} == {1}
     assert {sample["action"][1].item() for sample in data} == {0, 1}
     steps = policy.learn_mode.forward(data)
@@ -275,7 +275,7 @@ def test_each_head_of_a_multi_discrete_action_has_its_mask():
 def test_epochs_end_before_a_step_on_a_minibatch_where_the_policy_has_moved_too_far(cls, space):
     settings = {"learn__batch_size": 64, "learn__epoch_per_collect": 12, "learn__learning_rate": 0.02}
     free = make_policy(cls=cls, space=space, **settings)
-    make = make_pieces if cls is PPOPolicy else make_episodes
+    make = make_fragments if cls is PPOPolicy else make_episodes
     data = make(free)
     obs = torch.stack([sample["obs"] for sample in data])
     kind, action = free._kind, default_preprocess_learn(data)["action"]
@@ -311,7 +311,7 @@ def test_epochs_end_before_a_step_on_a_minibatch_where_the_policy_has_moved_too_
 
 def test_the_learning_rate_falls_linearly_once_a_collection():
     policy = make_policy(learn__lr_scheduler={"epoch_num": 4, "min_lr_lambda": 0.5}, learn__learning_rate=0.1)
-    rates = [policy.learn_mode.forward(make_pieces(policy))[-1]["cur_lr"] for _ in range(6)]
+    rates = [policy.learn_mode.forward(make_fragments(policy))[-1]["cur_lr"] for _ in range(6)]
     assert rates == pytest.approx([0.1, 0.0875, 0.075, 0.0625, 0.05, 0.05])
 
 
@@ -328,7 +328,7 @@ def test_a_policy_stays_close_to_a_pretrained_one(kl_type, whole_checkpoint, tmp
         "learn__epoch_per_collect": 1,
     }
     policy = make_policy(**settings)
-    data = make_pieces(policy)
+    data = make_fragments(policy)
     old = [categorical(model_of(policy), s) for s in data]
     reference = [categorical(model_of(pretrained), s) for s in data]
     d = torch.tensor(old) - torch.tensor(reference)
@@ -353,7 +353,7 @@ def categorical(model, sample):
 )
 def test_returns_do_not_drift_over_the_epochs_without_recomputing():
     policy = make_policy(recompute_adv=False, learn__epoch_per_collect=3, learn__learning_rate=1e-12)
-    data = make_pieces(policy)
+    data = make_fragments(policy)
     expected = [s["adv"].item() + s["value"].item() for s in data]
     policy.learn_mode.forward(data)
     assert scale_of(policy.learn_mode) == pytest.approx(np.std(expected), rel=1e-3)
@@ -365,7 +365,7 @@ def test_returns_do_not_drift_over_the_epochs_without_recomputing():
 def test_agents_with_values_of_their_own_learn():
     torch.manual_seed(0)
     policy = make_policy(model=AgentModel(), multi_agent=True, learn__ppo_param_init=False)
-    data = make_pieces(policy)
+    data = make_fragments(policy)
     assert data[0]["action"].shape == data[0]["value"].shape == data[0]["adv"].shape == (2,)
     steps = policy.learn_mode.forward(data)
     assert len(steps) == 6 and not any(math.isnan(v) for step in steps for v in step.values())
@@ -463,7 +463,7 @@ SETTINGS = {
 )
 def test_steps_are_those_of_the_twin(space, settings):
     policy = make(space=space, learn__learning_rate=0.01, **SETTINGS.get(settings, {}))
-    data = make_pieces(policy)
+    data = make_fragments(policy)
     for i, sample in enumerate(data):
         sample["weight"] = torch.tensor([0.5 + i % 3])
     twin = Twin(policy, space)
@@ -484,28 +484,28 @@ def test_steps_are_those_of_the_twin(space, settings):
 )
 def test_returns_keep_the_scale_of_their_collection():
     policy = make()
-    data = make_pieces(policy)
+    data = make_fragments(policy)
     returns = [sample["return"].item() for sample in data]
     assert returns == pytest.approx([(sample["value"] + sample["adv"]).item() for sample in data])
     for number in range(1, 4):  # the same returns again and again leave their mean and deviation as they are
         policy.learn_mode.forward(data)
         assert policy._value_scale() == pytest.approx(deviation(returns * number))
-    later = make_pieces(policy)
+    later = make_fragments(policy)
     scaled = [(sample["value"] * policy._value_scale() + sample["adv"]).item() for sample in later]
     assert [sample["return"].item() for sample in later] == pytest.approx(scaled)
 
 
 def test_n_step_transitions_keep_the_advantages_of_their_first_step():
     one, many = make(learn__value_norm=False), make(learn__value_norm=False, nstep_return=True)
-    piece = make_piece(one, 5, TERMINATED)
-    singles = one.collect_mode.get_train_sample(copy.deepcopy(piece))
-    samples = many.collect_mode.get_train_sample(copy.deepcopy(piece))
+    fragment = make_fragment(one, 5, TERMINATED)
+    singles = one.collect_mode.get_train_sample(copy.deepcopy(fragment))
+    samples = many.collect_mode.get_train_sample(copy.deepcopy(fragment))
     for t, (sample, single) in enumerate(zip(samples, singles, strict=True)):
         end = min(t + 2, 4)
         assert torch.equal(sample["adv"], single["adv"])
-        assert torch.equal(sample["next_obs"], piece[end]["next_obs"])
+        assert torch.equal(sample["next_obs"], fragment[end]["next_obs"])
         assert sample["value_gamma"] == pytest.approx(0.99 ** (end - t + 1)) and sample["done"] is (end == 4)
-        rewards = [step["reward"].item() for step in piece[t : t + 3]] + [0.0] * 3
+        rewards = [step["reward"].item() for step in fragment[t : t + 3]] + [0.0] * 3
         assert sample["reward"].tolist() == pytest.approx(rewards[:3])
 
 
@@ -538,7 +538,7 @@ def naive_loss(model, samples, space, adv_norm):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_pass_of_minibatches_is_that_of_the_twin(space, settings, weighted):
     policy = make_a2c(space=space, **settings)
-    data = make_pieces(policy)
+    data = make_fragments(policy)
     if weighted:
         for i, sample in enumerate(data):
             sample["weight"] = torch.tensor([0.5 + i % 3])

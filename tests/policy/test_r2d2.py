@@ -288,7 +288,7 @@ def test_a_transition_has_the_state_before_it_and_no_next_observation():
     assert transition["prev_state"] is output["prev_state"]
 
 
-def test_a_train_sample_is_a_piece_of_the_documented_length():
+def test_a_train_sample_is_a_fragment_of_the_documented_length():
     policy = make_policy("collect", nstep=3)
     assert policy.collect_mode.get_attribute("unroll_len") == 7
     assert policy.collect_mode.get_train_sample([]) == []

@@ -118,7 +118,7 @@ def _steps(columns):
 # --- collect and eval ---
 
 
-def test_pieces_have_the_length_of_the_setting():
+def test_fragments_have_the_length_of_the_setting():
     policy = make_impala("collect")
     assert policy.collect_mode.get_attribute("unroll_len") == 4
     assert policy.collect_mode.get_train_sample([]) == []

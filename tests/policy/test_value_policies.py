@@ -43,7 +43,7 @@ def test_importance_weights_of_each_sample_scale_the_loss_and_not_the_priority(n
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pieces_of_several_steps_are_refused_by_what_learns_from_single_ones(name):
+def test_fragments_of_several_steps_are_refused_by_what_learns_from_single_ones(name):
     with pytest.raises(ConfigError, match="unroll_len = 2 is not allowed .* single steps"):
         make_policy(name, "learn", collect__unroll_len=2)
 

@@ -82,7 +82,7 @@ def test_agents_keep_their_axis_before_the_steps():
 
 
 def naive_nstep(data, nstep, gamma, cum_reward):
-    """The samples of a trajectory piece, step by step; only its last transition may be an end."""
+    """The samples of a fragment, step by step; only its last transition may be an end."""
     samples = []
     for i in range(len(data)):
         reach = data[i : i + nstep]
@@ -149,7 +149,7 @@ def test_a_step_is_an_end_once_all_its_agents_are_done():
 
 
 @pytest.mark.differs("sums n-step returns beyond an episode that ends within a fragment", "ends them with it")
-def test_an_nstep_sample_does_not_reach_beyond_an_end_within_the_piece():
+def test_an_nstep_sample_does_not_reach_beyond_an_end_within_the_fragment():
     data = make_trajectory(4)
     data[1]["done"] = torch.tensor([True])
     data[2]["obs"] = torch.tensor([-1.0])  # of the next episode
@@ -169,7 +169,7 @@ def obs_of(samples):
     return [[obs.item() for obs in sample["obs"]] for sample in samples]
 
 
-def test_residual_steps_are_filled_up_from_the_piece_before():
+def test_residual_steps_are_filled_up_from_the_fragment_before():
     assert obs_of(get_train_sample(make_trajectory(5), 3)) == [[0, 1, 2], [2, 3, 4]]
 
 
@@ -215,16 +215,16 @@ NOT_YET = {"terminated": False, "truncated": False}
         (NOT_YET, {"terminated": False}, {"terminated": False, "truncated": True}),
     ],
 )
-def test_a_flag_that_some_steps_tell_is_told_of_all_steps_of_a_piece(first, last, expected):
+def test_a_flag_that_some_steps_tell_is_told_of_all_steps_of_a_fragment(first, last, expected):
     data = make_trajectory(4, last_done=True)
     data[0].update(first)
     data[-1].update(last)
     before = copy.deepcopy(data)
-    pieces = get_train_sample(data, 2)
+    fragments = get_train_sample(data, 2)
     for flag in ("terminated", "truncated"):
-        found = [piece.get(flag) for piece in pieces]
+        found = [fragment.get(flag) for fragment in fragments]
         assert found == ([[False, False], [False, expected[flag]]] if flag in expected else [None, None])
-    assert [piece["done"] for piece in pieces] == [[False, False], [False, True]]
+    assert [fragment["done"] for fragment in fragments] == [[False, False], [False, True]]
     assert [transition.keys() for transition in data] == [transition.keys() for transition in before]
 
 
@@ -245,7 +245,7 @@ def test_gae_is_written_into_every_transition():
     assert data[0]["adv"].shape == (1,)
 
 
-def test_an_unfinished_piece_gives_up_its_last_transition_for_its_value():
+def test_an_unfinished_fragment_gives_up_its_last_transition_for_its_value():
     data = make_trajectory(3)
     for i, transition in enumerate(data):
         transition["value"] = torch.tensor([float(i)])
@@ -258,7 +258,7 @@ def test_an_unfinished_piece_gives_up_its_last_transition_for_its_value():
     assert [t["adv"] for t in finished] == [t["adv"] for t in get_gae(data, torch.zeros(1), 0.9, 0.8)]
 
 
-def test_the_last_row_of_an_unfinished_piece_needs_only_a_value():
+def test_the_last_row_of_an_unfinished_fragment_needs_only_a_value():
     data = [{**t, "value": torch.tensor([2.0 * i])} for i, t in enumerate(make_trajectory(3))]
     expected = get_gae(copy.deepcopy(data[:2]), torch.tensor([4.0]), 0.9, 0.8)
     found = get_gae_with_default_last_value([*data[:2], {"value": torch.tensor([4.0])}], False, 0.9, 0.8)
@@ -275,7 +275,7 @@ def test_the_last_row_of_an_unfinished_piece_needs_only_a_value():
         (False, {"terminated": True}, True),
     ],
 )
-def test_a_piece_that_was_cut_off_bootstraps_as_an_unfinished_one(done, flags, goes_on):
+def test_a_fragment_that_was_cut_off_bootstraps_as_an_unfinished_one(done, flags, goes_on):
     data = [{**t, "value": torch.tensor([2.0 * i])} for i, t in enumerate(make_trajectory(3, last_done=done))]
     data[-1].update(flags)
     found = get_gae_with_default_last_value(copy.deepcopy(data), done, 0.9, 0.8)
@@ -314,7 +314,7 @@ def test_null_steps_can_be_appended_to_a_whole_trajectory():
 
 
 @pytest.mark.parametrize("unroll_len", [0, -1])
-def test_a_piece_has_one_step_at_least(unroll_len):
+def test_a_fragment_has_one_step_at_least(unroll_len):
     with pytest.raises(ValueError):
         get_train_sample([{"obs": 1}], unroll_len)
 

@@ -10,7 +10,7 @@ from torch import nn
 from ding.policy.dqn import DQNPolicy
 from ding.torch_utils.mixed_precision import MixedPrecision
 from ding.utils.config_helper import ConfigError
-from tests.policy.on_policy_samples import make_piece
+from tests.policy.on_policy_samples import make_fragment
 from tests.policy.on_policy_samples import make_policy as make_ppo
 from tests.policy.samples import make_batch, make_config
 from tests.same_state import differences, through_bytes
@@ -98,10 +98,10 @@ def test_a_policy_learns_alike_under_autocast(setting: str) -> None:
 @pytest.mark.parametrize("setting", ["bf16", "fp16"])
 def test_gradients_of_ppo_are_clipped_at_their_true_norm(setting: str) -> None:
     plain, mixed = (make_ppo(**more) for more in ({}, {"learn__autocast": setting}))
-    pieces = make_piece(plain, 16, {"done": True})
+    fragments = make_fragment(plain, 16, {"done": True})
     for policy in (plain, mixed):
         torch.manual_seed(2)
-        policy.learn_mode.forward(policy.collect_mode.get_train_sample(copy.deepcopy(pieces)))
+        policy.learn_mode.forward(policy.collect_mode.get_train_sample(copy.deepcopy(fragments)))
     for policy in (plain, mixed):
         for group in policy._optimizer.param_groups:
             norm = torch.cat([parameter.grad.flatten() for parameter in group["params"]]).norm()

@@ -185,7 +185,7 @@ class SerialWorker(SavedAttributes):
             self.close()
 
 
-_ENV_FIRST = "set an env first (reset_env): the length of trajectory pieces depends on the number of envs"
+_ENV_FIRST = "set an env first (reset_env): the length of fragments depends on the number of envs"
 _REQUIRED = ("deepcopy_obs", "transform_obs", "collect_print_freq")
 
 LOGGED_COUNTS = (
@@ -199,7 +199,7 @@ LOGGED_COUNTS = (
 LOGGED_TOTALS = ("total_envstep_count", "total_episode_count", "total_duration")
 
 # The version of the states of collectors; it changes with their content.
-_FORMAT = 5
+_FORMAT = 6
 
 
 class Counter(Protocol):

@@ -1,4 +1,4 @@
-"""The amounts that a collect gathers, the length of trajectory pieces, and the quotas of the rollout."""
+"""The amounts that a collect gathers, the length of fragments, and the quotas of the rollout."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def warn_short_fragments(cfg: Mapping[str, Any], n_sample: int | None, length: f
 def fragment_settings(
     cfg: Mapping[str, Any], policy_cfg: Mapping[str, Any], n_sample: int | None, unroll_len: int, env_num: int
 ) -> tuple[float, bool]:
-    """Return the transitions of a trajectory piece, and the setting `fixed_rollout` of a collector of samples.
+    """Return the transitions of a fragment, and the setting `fixed_rollout` of a collector of samples.
 
-    A piece has each env's share of `n_sample` transitions; infinitely many, for a policy with `traj_len_inf`, mean
+    A fragment has each env's share of `n_sample` transitions; infinitely many, for a policy with `traj_len_inf`, mean
     whole episodes.
 
     Raises:

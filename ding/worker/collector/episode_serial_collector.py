@@ -76,7 +76,7 @@ class EpisodeSerialCollector(SerialCollector):
         )
         self._recorders = {0: recorder}
         left = () if begins_episodes else self._quota.playing
-        self._quota = EpisodeQuota(lambda: len(recorder.pieces), left)
+        self._quota = EpisodeQuota(lambda: len(recorder.fragments), left)
         return SoloActor(self._policy, self._transform_obs), [recorder, self._quota]
 
     def collect(

@@ -167,8 +167,8 @@ class MarineParallelCollector(TaskCollector):
     evaluation the env plays the other side: observations and rewards are those of the one policy, and so is the action.
 
     Samples are collected for the policies that learn; their metadata hold the `player`, the iterations of all policies
-    as `policy_iter`, and that of their own as `collect_iter`. The pieces of a player hold its steps of one episode. A
-    policy that does not learn plays with the weights that its path holds when the task begins.
+    as `policy_iter`, and that of their own as `collect_iter`. The fragments of a player hold its steps of one episode.
+    A policy that does not learn plays with the weights that its path holds when the task begins.
 
     The return and the result of an episode are those of player 0: a positive return is a win, a negative one a loss.
 

@@ -225,7 +225,7 @@ class PlayerInfos(RolloutListener):
     Args:
         players: the number of players.
         recorders: the recorders of the players whose trajectories are kept.
-        by_episode: whether each piece is an episode and makes one sample; then all players keep equally many.
+        by_episode: whether each fragment is an episode and makes one sample; then all players keep equally many.
 
     Attributes:
         steps: env steps that the collector has yet to count; one for all players.
@@ -243,7 +243,7 @@ class PlayerInfos(RolloutListener):
 
     def episodes(self) -> int:
         """Return the number of finished episodes that are whole for every player and not yet taken."""
-        return min([len(self._infos), *(len(recorder.pieces) for recorder in self._recorders)])
+        return min([len(self._infos), *(len(recorder.fragments) for recorder in self._recorders)])
 
     def take(self, limit: int | None = None) -> list[list[Any]]:
         """Return the infos since the last call, a list for each player; `limit` as for the recorders."""
@@ -310,7 +310,7 @@ class BattleCollector(SerialCollector):
         self._traj_len, self._fixed_rollout = self._fragments()
 
     def _fragments(self) -> tuple[float, bool]:
-        """Return the number of transitions of a trajectory piece, and whether a collect ends all pieces."""
+        """Return the number of transitions of a fragment, and whether a collect ends all fragments."""
         return INF, False
 
     def _plugs(self, begins_episodes: bool) -> tuple[Actor, Sequence[RolloutListener]]:

@@ -61,7 +61,7 @@ class SampleSender:
             metadata.
         send_metadata: takes the metadata of the samples of a chunk, one dict each, as `Samples`.
         compressor: see `encode_chunk`.
-        chunk_size: least number of samples of a chunk; a piece of trajectory is never split.
+        chunk_size: least number of samples of a chunk; a fragment is never split.
         flush_interval_s: how long a sample may wait for others.
 
     Attributes:
@@ -205,7 +205,7 @@ def _compressor_of_samples(value: Any) -> str | None:
 
 
 def trajectory_length(policy: Any) -> float:
-    """Return the transitions of a trajectory piece, by the settings of the policy; infinity for whole episodes.
+    """Return the transitions of a fragment, by the settings of the policy; infinity for whole episodes.
 
     Raises:
         AssertionError: the policy does not say how much to collect.

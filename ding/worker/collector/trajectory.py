@@ -37,7 +37,7 @@ from ding.worker.collector.trajectory_block import SHOWN, Record, TrajectoryBloc
 
 INF = float("inf")
 
-# A policy that makes no sample at all from this many pieces in a row is taken to be broken.
+# A policy that makes no sample at all from this many fragments in a row is taken to be broken.
 MAX_EMPTY_FLUSHES = 10_000
 
 
@@ -99,14 +99,14 @@ class TrajBuffer(list[Any]):
 
 
 def to_tensor_transitions(data: list[dict[str, Any]], shallow_copy_next_obs: bool = True) -> list[dict[str, Any]]:
-    """Convert the transitions of one trajectory piece, in order, to tensors; return new dicts in a new list.
+    """Convert the transitions of one fragment, in order, to tensors; return new dicts in a new list.
 
     Arrays and lists of numbers become tensors (float64 becomes float32, other dtypes share memory with their array);
     Python and numpy scalars, bools, strings and None are kept.
 
     Args:
         shallow_copy_next_obs: let the `next_obs` of a row be the same object as the `obs` of the row after it, which
-            halves the memory of a piece. A `next_obs` of another structure than that `obs` is converted on its own,
+            halves the memory of a fragment. A `next_obs` of another structure than that `obs` is converted on its own,
             as is that of the last row.
 
     Raises:
@@ -129,35 +129,35 @@ def _is_alike(a: Any, b: Any) -> bool:
 
 
 class TrajectoryRecorder(RolloutListener, Quota):
-    """A listener that records the trajectory of each env, and cuts it into pieces, from which the policy makes samples.
+    """A listener that records the trajectories of envs, and cuts them into fragments, of which policies make samples.
 
-    A piece ends with the episode or when it has `traj_len` transitions. Transitions are kept in columns; if the
+    A fragment ends with the episode or when it has `traj_len` transitions. Transitions are kept in columns; if the
     policy's `process_transition` is not declared as plain, it is called for each env and step. A policy whose
-    `get_train_sample` is declared to take several pieces (see `batch_methods.py`) is given all pieces of a collect at
-    once, when `is_filled` is asked; any other is given each piece when it ends.
+    `get_train_sample` is declared to take several fragments (see `batch_methods.py`) is given all those of a collect at
+    once, when `is_filled` is asked; any other is given each fragment when it ends.
 
     Args:
         policy: has `process_transition` and `get_train_sample`.
         env_num: number of envs.
-        traj_len: number of transitions of a piece; infinity to cut at the end of episodes only.
-        fixed_rollout: whether a collect also ends the pieces under way, so that each step is in its samples; see
+        traj_len: number of transitions of a fragment; infinity to cut at the end of episodes only.
+        fixed_rollout: whether a collect also ends the fragments under way, so that each step is in its samples; see
             `is_filled`.
         share_next_obs: see `to_tensor_transitions`.
         with_env_id: pass the env id to `process_transition` as a fourth argument.
-        on_samples: called with `(env_id, samples)` when samples are made from a piece; they are then not kept here.
-        make_samples: called with `(env_id, transitions)` to make the data of a piece, instead of the policy; each piece
-            is then a whole episode.
+        on_samples: called with `(env_id, samples)` when samples are made from a fragment; they are then not kept here.
+        make_samples: called with `(env_id, transitions)` to make the data of a fragment, instead of the policy; each is
+            then a whole episode.
         episodes: the statistics that count the samples of each episode.
         frame_stack: see `TrajectoryBlock`.
 
     Attributes:
-        pieces: the samples that were not taken yet, piece by piece, or for several pieces at once.
-        count: the number of samples in `pieces`.
+        fragments: the samples that were not taken yet, fragment by fragment, or for several fragments at once.
+        count: the number of samples in `fragments`.
         steps: the steps recorded since the last `take`.
         target: the number of samples, or with `fixed_rollout` of steps, that fill it as a quota.
     """
 
-    _saved: ClassVar[tuple[str, ...]] = ("_block", "_empty_pieces", "steps")
+    _saved: ClassVar[tuple[str, ...]] = ("_block", "_empty_fragments", "steps")
 
     def __init__(
         self,
@@ -180,25 +180,25 @@ class TrajectoryRecorder(RolloutListener, Quota):
         self._with_env_id = with_env_id
         self._on_samples = on_samples
         self._make_samples = make_samples
-        self._is_by_piece = make_samples is not None or on_samples is not None
+        self._is_by_fragment = make_samples is not None or on_samples is not None
         # What the policy overrides is looked up here, once.
         self._output_keys = plain_output_keys(policy.process_transition)
-        self._may_wait = not self._is_by_piece and takes_fragments(
+        self._may_wait = not self._is_by_fragment and takes_fragments(
             policy.get_train_sample
-        )  # for all pieces of a collect
+        )  # for all fragments of a collect
         self._waits = self._may_wait and self._output_keys is not None  # see `is_due`
         self._episodes = episodes
         self._block = TrajectoryBlock(env_num, share_next_obs, traj_len, frame_stack)
-        self._empty_pieces = 0
+        self._empty_fragments = 0
         self.collect_iter = 0
         self.level_seeds: Any = None
-        self.pieces: list[Items] = []
+        self.fragments: list[Items] = []
         self.count = 0
         self.steps = 0
         self.target = 0
 
     def under_way(self, env_id: int) -> TrajBuffer:
-        """Return copies of the transitions of this env's piece under way."""
+        """Return copies of the transitions of this env's fragment under way."""
         return TrajBuffer(None, rows_of(self._block.peek(env_id)))
 
     def is_due(self) -> bool:
@@ -208,9 +208,9 @@ class TrajectoryRecorder(RolloutListener, Quota):
         return self.count + rows >= self.target
 
     def is_filled(self) -> bool:
-        """Return whether enough samples were made; make those of waiting pieces first if they may be.
+        """Return whether enough samples were made; make those of waiting fragments first if they may be.
 
-        With `fixed_rollout`, return whether there are enough steps; if so, end the pieces under way and make all
+        With `fixed_rollout`, return whether there are enough steps; if so, end the fragments under way and make all
         samples.
         """
         number = self.target
@@ -226,7 +226,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
         return self.count >= number
 
     def _cut(self, ids: IntArray) -> None:
-        """End the pieces under way of these envs, whose episodes continue, and make the samples of all pieces."""
+        """End the fragments under way of these envs, whose episodes continue, and make the samples of all fragments."""
         if len(ids):
             self._block.close(ids, self._running(ids))
         if self._block.closed_rows:
@@ -235,35 +235,35 @@ class TrajectoryRecorder(RolloutListener, Quota):
     def take(self, limit: int | None = None) -> tuple[list[Any], int]:
         """Return the samples and the number of steps since the last call; an exception between the calls loses none.
 
-        With a `limit`, pieces beyond that number are kept for the next call.
+        With a `limit`, fragments beyond that number are kept for the next call.
         """
-        taken, self.pieces = self.pieces[:limit], [] if limit is None else self.pieces[limit:]
+        taken, self.fragments = self.fragments[:limit], [] if limit is None else self.fragments[limit:]
         self.count -= sum(map(len, taken))
         steps, self.steps = self.steps, 0
-        return listed(concatenate_items([piece for piece in taken if len(piece)])), steps
+        return listed(concatenate_items([fragment for fragment in taken if len(fragment)])), steps
 
     def keep(self, number: int) -> None:
-        """Drop the pieces after the first `number`."""
-        self.count -= sum(map(len, self.pieces[number:]))
-        del self.pieces[number:]
+        """Drop the fragments after the first `number`."""
+        self.count -= sum(map(len, self.fragments[number:]))
+        del self.fragments[number:]
 
     def clear(self) -> None:
-        """Drop the pieces under way."""
+        """Drop the fragments under way."""
         self._block.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        pieces = [samples_state(piece) for piece in self.pieces]
+        fragments = [samples_state(fragment) for fragment in self.fragments]
         return {
             **super().state_dict(),
-            "pieces": pieces if can_pack(pieces) else None,
+            "fragments": fragments if can_pack(fragments) else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         problems = super().load_state_dict(state)
-        if state["pieces"] is None:
+        if state["fragments"] is None:
             problems.append("samples that were not collected yet hold values that are not plain; they are dropped")
-        self.pieces = [samples_of_state(piece) for piece in state["pieces"] or ()]
-        self.count = sum(map(len, self.pieces))
+        self.fragments = [samples_of_state(fragment) for fragment in state["fragments"] or ()]
+        self.count = sum(map(len, self.fragments))
         return problems
 
     def on_round(self, steps: Steps) -> None:
@@ -301,7 +301,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
             self._block.add(recorded, records, self.collect_iter, numbers[: len(records)])
         for place in range(len(records), len(numbers)):
             self._add_dicts(rounds.steps[place], numbers[place : place + 1])
-        if self._is_by_piece and self._block.closed_rows:
+        if self._is_by_fragment and self._block.closed_rows:
             self._make()
 
     def _add_dicts(self, steps: Steps, numbers: IntArray) -> None:
@@ -323,11 +323,11 @@ class TrajectoryRecorder(RolloutListener, Quota):
         self._block.split([env_id])
         if self._block.lengths[env_id]:
             self._block.close(np.array([env_id]), np.array([NO_EPISODE]))
-            if self._is_by_piece:
+            if self._is_by_fragment:
                 self._make()
 
     def on_interrupt(self) -> None:
-        self.clear()  # a piece with a gap would make wrong samples; those made before are kept
+        self.clear()  # a fragment with a gap would make wrong samples; those made before are kept
 
     def _drop(self, env_id: int) -> None:
         self._block.drop([env_id])
@@ -371,7 +371,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
         return ids if self._episodes is None else self._episodes.running[ids]
 
     def _make(self) -> None:
-        """Make the samples of the closed pieces."""
+        """Make the samples of the closed fragments."""
         block, made = self._block, []
         ids, numbers = block.closed_of()
         try:
@@ -379,20 +379,20 @@ class TrajectoryRecorder(RolloutListener, Quota):
                 samples = self._policy.get_train_sample(block.closed_table())
                 made = samples.lengths
                 block.drop_closed()
-                self.pieces.append(samples.with_lengths(None))
+                self.fragments.append(samples.with_lengths(None))
                 self.count += len(samples)
             else:
-                for env_id, piece in zip(ids.tolist(), block.take_closed(), strict=True):
-                    made.append(self._make_of(env_id, piece))
+                for env_id, fragment in zip(ids.tolist(), block.take_closed(), strict=True):
+                    made.append(self._make_of(env_id, fragment))
         finally:
             if not block.closed_rows:
                 self._count(numbers[: len(made)], made)
 
     def _count(self, numbers: IntArray, made: Sequence[int] | IntArray) -> None:
-        """Count the samples that were made from pieces of these episodes.
+        """Count the samples that were made from fragments of these episodes.
 
         Raises:
-            RuntimeError: the policy has made no sample from `MAX_EMPTY_FLUSHES` pieces in a row.
+            RuntimeError: the policy has made no sample from `MAX_EMPTY_FLUSHES` fragments in a row.
         """
         if not len(made):
             return
@@ -400,16 +400,18 @@ class TrajectoryRecorder(RolloutListener, Quota):
         if self._episodes is not None:
             self._episodes.count_samples(numbers, counts)
         filled = np.flatnonzero(counts)
-        self._empty_pieces = len(counts) - 1 - int(filled[-1]) if filled.size else self._empty_pieces + len(counts)
-        if self._empty_pieces >= MAX_EMPTY_FLUSHES:
+        self._empty_fragments = (
+            len(counts) - 1 - int(filled[-1]) if filled.size else self._empty_fragments + len(counts)
+        )
+        if self._empty_fragments >= MAX_EMPTY_FLUSHES:
             raise RuntimeError(
-                f"policy.get_train_sample made no sample of {self._empty_pieces} trajectory pieces in a row; "
+                f"policy.get_train_sample made no sample of {self._empty_fragments} fragments in a row; "
                 "collecting would never end"
             )
 
-    def _make_of(self, env_id: int, piece: Items) -> int:
-        """Make the samples of one piece, and return their number."""
-        transitions = listed(piece)  # functions of users may look at them, and change them
+    def _make_of(self, env_id: int, fragment: Items) -> int:
+        """Make the samples of one fragment, and return their number."""
+        transitions = listed(fragment)  # functions of users may look at them, and change them
         if self._make_samples is None:
             samples = self._policy.get_train_sample(transitions)
         else:
@@ -418,7 +420,7 @@ class TrajectoryRecorder(RolloutListener, Quota):
         if self._on_samples is not None:
             self._on_samples(env_id, samples)
         else:
-            self.pieces.append(samples)
+            self.fragments.append(samples)
             self.count += len(samples)
         return len(samples)
 

@@ -1,6 +1,7 @@
-"""The steps of all envs between two collects as one block of columns, from which trajectory pieces are cut.
+"""The steps of all envs between two collects as one block of columns, from which fragments are cut.
 
-A round only keeps its arrays. `add` joins those of many rounds and cuts the pieces of all envs, usually once a collect.
+A round only keeps its arrays. `add` joins those of many rounds and cuts the fragments of all envs, usually once a
+collect.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from ding.worker.collector.env_round import MANY_BYTES, RoundBlock, Steps, as_te
 SHOWN = "<shown>"
 NOT_PLAIN = "the unfinished fragments hold values that are not plain; they are dropped"
 
-# The rows of pieces that were taken are dropped once they are more than half of all, and there are that many rows or
+# The rows of fragments that were taken are dropped once they are more than half of all, and there are that many rows or
 # bytes of observations. New arrays have room for as many rows as there were then, and some more.
 _MANY_ROWS, _MANY_BYTES, _SPARE = 2048, MANY_BYTES, 1.25
-# The numbers of a row: its env, the rows of the observations before and after the step, the piece that it belongs to,
+# The numbers of a row: its env, the rows of the observations before and after the step, its fragment,
 # what the info says about the end (see `end_code`), and the iteration of the policy.
-_ID, _OBS, _NEXT, _PIECE, _CODE, _ITER = range(6)
+_ID, _OBS, _NEXT, _FRAGMENT, _CODE, _ITER = range(6)
 
 _BLOCKS = itertools.count()
 
@@ -54,37 +55,39 @@ class Record(NamedTuple):
     obs: Node  # that the policy acted on, read where it is not what the step before has returned
     next_obs: Node
     columns: dict[str, Any]
-    closes: BoolArray  # whether the piece of each env ends
+    closes: BoolArray  # whether the fragment of each env ends
 
 
 class TrajectoryBlock(SavedAttributes):
     """The transitions of all envs that were not taken yet, in columns.
 
     A row is a step of an env; rows are in the order of time. The observation that an env returns is also the one that
-    the policy acts on next, and is kept once. Each row belongs to a piece; each env has one piece under way.
+    the policy acts on next, and is kept once. Each row belongs to a fragment; each env has one fragment under way.
 
     Args:
         env_num: number of envs; their ids are below it.
         chained: see `Table`.
-        piece_len: number of transitions with which a piece ends, if its episode does not end before.
+        fragment_len: number of transitions with which a fragment ends, if its episode does not end before.
         frame_stack: number C of frames that observations [C, ...] consist of, newest last; see `Column`. 1 if unknown.
 
     Attributes:
-        lengths: an array [env_num], the number of transitions of the pieces under way, recorded ones included.
-        closed_rows: the number of transitions in pieces that were closed and not taken, recorded ones included.
+        lengths: an array [env_num], the number of transitions of the fragments under way, recorded ones included.
+        closed_rows: the number of transitions in fragments that were closed and not taken, recorded ones included.
         keys: the keys that are recorded besides observations and end flags; None while there are no rows.
         has_dicts: whether the rest of the transitions is kept in dicts, as the policy has built them.
     """
 
-    _saved = ("lengths", "_closed", "_closed_of", "closed_rows", "_piece", "_next_piece")
+    _saved = ("lengths", "_closed", "_closed_of", "closed_rows", "_fragment", "_next_fragment")
 
-    def __init__(self, env_num: int, chained: bool = True, piece_len: float = math.inf, frame_stack: int = 1) -> None:
+    def __init__(
+        self, env_num: int, chained: bool = True, fragment_len: float = math.inf, frame_stack: int = 1
+    ) -> None:
         self._env_num = env_num
         self._frame_stack = frame_stack
         self._next_frame = next(_BLOCKS) << 40  # the number of the next frame; those of two blocks differ
         self._chained = chained
-        self._piece_len = piece_len
-        self._room = 0  # the number of rows when pieces were taken last, and that of observations
+        self._fragment_len = fragment_len
+        self._room = 0  # the number of rows when fragments were taken last, and that of observations
         self._obs_room = 0
         self._clear()
 
@@ -92,9 +95,9 @@ class TrajectoryBlock(SavedAttributes):
         self.lengths: IntArray = np.zeros(self._env_num, np.int64)
         self.closed_rows = 0
         self.keys: Sequence[str] | None = None
-        self._piece: IntArray = np.arange(self._env_num)  # the piece of each env that is under way
-        self._next_piece = self._env_num
-        # The closed pieces in the order of their ends; their envs, and the numbers of their episodes.
+        self._fragment: IntArray = np.arange(self._env_num)  # the fragment of each env that is under way
+        self._next_fragment = self._env_num
+        # The closed fragments in the order of their ends; their envs, and the numbers of their episodes.
         self._closed: list[int] = []
         self._closed_of: list[tuple[IntArray, IntArray]] = []
         self._at: IntArray = np.full(self._env_num, -1)  # the row of the observation that each env shows; -1 if unknown
@@ -128,8 +131,8 @@ class TrajectoryBlock(SavedAttributes):
         ids, closes = steps.ids, steps.ends
         lengths = self.lengths[ids]
         lengths += 1 if steps.active is None else steps.active
-        if self._piece_len < math.inf:
-            closes = closes | (lengths >= self._piece_len)
+        if self._fragment_len < math.inf:
+            closes = closes | (lengths >= self._fragment_len)
         if np.count_nonzero(closes):
             self.closed_rows += int(lengths.dot(closes))
             lengths[closes] = 0
@@ -206,40 +209,40 @@ class TrajectoryBlock(SavedAttributes):
             frames[after[goes_on], :-1] = frames[before[goes_on], 1:]
 
     def _cut(self, closes: BoolArray, ids: IntArray, of_episodes: IntArray, numbers: IntArray) -> None:
-        """Close the pieces that end in rounds, and write into `numbers` [6, T, K] to which piece each step belongs."""
-        pieces = numbers[_PIECE]
-        pieces[0] = self._piece[ids]
+        """Close the fragments that end in rounds, and write into `numbers` [6, T, K] the fragment of each step."""
+        fragments = numbers[_FRAGMENT]
+        fragments[0] = self._fragment[ids]
         rows, columns = closes.nonzero()
         if not len(rows):
-            pieces[1:] = pieces[0]
+            fragments[1:] = fragments[0]
             return
-        begun = np.full(closes.shape, -1)  # the pieces that follow
-        begun[rows, columns] = np.arange(self._next_piece, self._next_piece + len(rows))
-        self._next_piece += len(rows)
-        pieces[1:] = begun[:-1]
-        np.maximum.accumulate(pieces, axis=0, out=pieces)  # later pieces have larger numbers
-        self._piece[ids] = np.maximum(pieces[-1], begun[-1])
-        self._closed += pieces[rows, columns].tolist()
+        begun = np.full(closes.shape, -1)  # the fragments that follow
+        begun[rows, columns] = np.arange(self._next_fragment, self._next_fragment + len(rows))
+        self._next_fragment += len(rows)
+        fragments[1:] = begun[:-1]
+        np.maximum.accumulate(fragments, axis=0, out=fragments)  # later fragments have larger numbers
+        self._fragment[ids] = np.maximum(fragments[-1], begun[-1])
+        self._closed += fragments[rows, columns].tolist()
         self._closed_of.append((ids[columns], of_episodes[rows, columns]))
 
     def close(self, ids: IntArray, numbers: IntArray | None = None) -> None:
-        """End the pieces of these envs between two rounds; their episodes may go on.
+        """End the fragments of these envs between two rounds; their episodes may go on.
 
         Args:
             numbers: the numbers of the episodes [K], see `closed_of`.
         """
         self.closed_rows += int(self.lengths[ids].sum())
-        self._closed += self._piece[ids].tolist()
+        self._closed += self._fragment[ids].tolist()
         self._closed_of.append((ids, ids if numbers is None else numbers))
-        self._begin_pieces(ids)
+        self._begin_fragments(ids)
 
-    def _begin_pieces(self, ids: IntArray) -> None:
-        self._piece[ids] = np.arange(self._next_piece, self._next_piece + len(ids))
-        self._next_piece += len(ids)
+    def _begin_fragments(self, ids: IntArray) -> None:
+        self._fragment[ids] = np.arange(self._next_fragment, self._next_fragment + len(ids))
+        self._next_fragment += len(ids)
         self.lengths[ids] = 0
 
     def closed_of(self) -> tuple[IntArray, IntArray]:
-        """Return the envs of the closed pieces in the order of their ends, and the numbers of their episodes.
+        """Return the envs of the closed fragments in the order of their ends, and the numbers of their episodes.
 
         These are the numbers that `add` and `close` were given, or else the envs.
         """
@@ -251,13 +254,13 @@ class TrajectoryBlock(SavedAttributes):
         self._at[env_ids] = -1
 
     def drop(self, env_ids: Sequence[int]) -> None:
-        """Drop the pieces under way of these envs."""
+        """Drop the fragments under way of these envs."""
         ids = np.array(env_ids, np.int64)
-        self._begin_pieces(ids)
+        self._begin_fragments(ids)
         self._at[ids] = -1
 
     def clear(self) -> None:
-        """Drop all pieces under way, and the rounds that were recorded but not added."""
+        """Drop all fragments under way, and the rounds that were recorded but not added."""
         if self._closed:
             self.drop(range(self._env_num))
             self._renew()
@@ -266,15 +269,15 @@ class TrajectoryBlock(SavedAttributes):
             self._clear()
 
     def closed_table(self) -> Table:
-        """Return the transitions of the closed pieces, with `lengths`."""
-        ranks = self._ranks()[self._numbers[_PIECE, : self._count]]
+        """Return the transitions of the closed fragments, with `lengths`."""
+        ranks = self._ranks()[self._numbers[_FRAGMENT, : self._count]]
         rows = (ranks >= 0).nonzero()[0]
         order = ranks[rows]
         lengths = np.bincount(order, minlength=len(self._closed))
         return self._table(rows[order.argsort(kind="stable")], lengths)
 
     def drop_closed(self) -> None:
-        """Drop the closed pieces; tables that were taken from them stay valid."""
+        """Drop the closed fragments; tables that were taken from them stay valid."""
         self._closed, self._closed_of, self.closed_rows = [], [], 0
         is_mostly_taken = self._count > 2 * sum(self.lengths.tolist())
         if is_mostly_taken and (self._count > _MANY_ROWS or self._obs.nbytes > _MANY_BYTES):
@@ -282,17 +285,17 @@ class TrajectoryBlock(SavedAttributes):
             self._renew()
 
     def take_closed(self) -> list[Items]:
-        """Remove the closed pieces, and return the transitions of each."""
-        pieces = [self._piece_of(piece) for piece in self._closed]
+        """Remove the closed fragments, and return the transitions of each."""
+        fragments = [self._fragment_of(fragment) for fragment in self._closed]
         self.drop_closed()
-        return pieces
+        return fragments
 
     def peek(self, env_id: int) -> Items:
-        """Return copies of the transitions of the piece under way of this env, without removing them."""
-        return self._piece_of(self._piece[env_id])
+        """Return copies of the transitions of the fragment under way of this env, without removing them."""
+        return self._fragment_of(self._fragment[env_id])
 
-    def _piece_of(self, piece: int) -> Items:
-        rows = (self._numbers[_PIECE, : self._count] == piece).nonzero()[0]
+    def _fragment_of(self, fragment: int) -> Items:
+        rows = (self._numbers[_FRAGMENT, : self._count] == fragment).nonzero()[0]
         return self._items(rows) if self.has_dicts and len(rows) else self._table(rows).compact()
 
     def _items(self, rows: IntArray) -> Items:
@@ -365,8 +368,8 @@ class TrajectoryBlock(SavedAttributes):
         return problems
 
     def _ranks(self) -> IntArray:
-        """Return for each piece its place among the closed ones; -1 for others."""
-        ranks = np.full(self._next_piece, -1)
+        """Return for each fragment its place among the closed ones; -1 for others."""
+        ranks = np.full(self._next_fragment, -1)
         ranks[self._closed] = np.arange(len(self._closed))
         return ranks
 
@@ -391,14 +394,14 @@ class TrajectoryBlock(SavedAttributes):
         return Table(columns, chained=self._chained, size=len(rows), lengths=lengths)
 
     def _renew(self) -> None:
-        """Build new columns that hold only the rows of pieces that are closed or under way."""
-        ids, pieces = self._numbers[_ID, : self._count], self._numbers[_PIECE, : self._count]
-        is_kept = pieces == self._piece[ids]
+        """Build new columns that hold only the rows of fragments that are closed or under way."""
+        ids, fragments = self._numbers[_ID, : self._count], self._numbers[_FRAGMENT, : self._count]
+        is_kept = fragments == self._fragment[ids]
         if self._closed:
-            is_kept |= self._ranks()[pieces] >= 0
+            is_kept |= self._ranks()[fragments] >= 0
         rows = is_kept.nonzero()[0]
         numbers = self._numbers[:, rows]
-        known = self._at[self._at >= 0]  # begin the next pieces, whose frames are those of these
+        known = self._at[self._at >= 0]  # begin the next fragments, whose frames are those of these
         if not len(rows) and (self._frame_stack == 1 or not len(known)):
             self._clear()
             return
@@ -414,10 +417,10 @@ class TrajectoryBlock(SavedAttributes):
         if not len(rows):
             self._clear()
         else:
-            kept = np.unique(np.concatenate([numbers[_PIECE], self._piece]))
-            self._piece, self._next_piece = kept.searchsorted(self._piece), len(kept)
+            kept = np.unique(np.concatenate([numbers[_FRAGMENT], self._fragment]))
+            self._fragment, self._next_fragment = kept.searchsorted(self._fragment), len(kept)
             self._closed = kept.searchsorted(self._closed).tolist()
-            numbers[_PIECE] = kept.searchsorted(numbers[_PIECE])
+            numbers[_FRAGMENT] = kept.searchsorted(numbers[_FRAGMENT])
             numbers[_OBS], numbers[_NEXT] = place[numbers[_OBS]], place[numbers[_NEXT]]
             self._numbers = np.empty((6, max(self._room, len(rows))), np.int64)
             self._numbers[:, : len(rows)] = numbers

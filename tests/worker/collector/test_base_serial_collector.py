@@ -82,7 +82,7 @@ def test_shared_next_obs_is_the_following_obs_itself():
     assert all(isinstance(row["obs"], np.ndarray) for row in data)
 
 
-def test_an_empty_piece_is_refused():
+def test_an_empty_fragment_is_refused():
     with pytest.raises(IndexError):
         to_tensor_transitions([])
 

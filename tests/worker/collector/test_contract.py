@@ -130,7 +130,7 @@ def test_a_forward_of_ones_own_may_replace_layers(method):
     "continues unfinished fragments, episode statistics and recurrent states after somebody else has reset the envs",
     "ends them at the reset",
 )
-def test_a_reset_by_somebody_else_between_collects_begins_new_pieces():
+def test_a_reset_by_somebody_else_between_collects_begins_new_fragments():
     for cls in (DQNPolicy, asked_policy()):
         cfgs = [EasyDict(env_id=i, length=50, scribble=True, reuse=True) for i in range(3)]
         envs = BaseEnvManager([partial(ScribblingEnv, cfg) for cfg in cfgs], BaseEnvManager.default_config())

@@ -64,15 +64,15 @@ def test_transitions_have_what_the_policy_and_the_env_gave():
 
 
 def test_with_get_train_sample_the_samples_of_all_episodes_come_in_one_list():
-    policy = ScriptedPolicy(sample=lambda piece: piece[::2])
+    policy = ScriptedPolicy(sample=lambda fragment: fragment[::2])
     collector, _, _ = build(lengths=(3, 5), policy=policy, cfg={"get_train_sample": True})
     assert [key(row) for row in collector.collect(2)] == [(0, 0, 0), (0, 0, 2), (1, 0, 0), (1, 0, 2), (1, 0, 4)]
-    assert [len(piece) for piece in policy.pieces] == [3, 5]
+    assert [len(fragment) for fragment in policy.fragments] == [3, 5]
 
 
 def test_an_episode_without_samples_counts_as_an_episode():
     answers = iter([None, []])
-    policy = ScriptedPolicy(sample=lambda piece: next(answers, piece))
+    policy = ScriptedPolicy(sample=lambda fragment: next(answers, fragment))
     collector, _, _ = build(lengths=(2,), policy=policy, cfg={"get_train_sample": True})
     assert [key(row) for row in collector.collect(3)] == [(0, 2, 0), (0, 2, 1)]
 

@@ -74,18 +74,18 @@ def test_the_last_round_is_not_dropped_where_the_envs_do_not_divide_the_number(d
         assert [of_env(rows, env_id) for env_id in range(3)] == [steps_of(env_id, 9, 3 * i)[-3:] for env_id in range(3)]
 
 
-def test_a_piece_ends_with_its_episode_or_with_the_collect_however_long_that_is():
+def test_a_fragment_ends_with_its_episode_or_with_the_collect_however_long_that_is():
     policy = ScriptedPolicy(n_sample=4, on_policy=True)
     collector, _, _ = build((3, 100), policy)
     collector.collect(14)
-    pieces = [[step_of(row)[:3] for row in piece] for piece in policy.pieces]
-    assert pieces == [
+    fragments = [[step_of(row)[:3] for row in fragment] for fragment in policy.fragments]
+    assert fragments == [
         [(0, 0, 0), (0, 0, 1), (0, 0, 2)],
         [(0, 1, 0), (0, 1, 1), (0, 1, 2)],
         [(0, 2, 0)],
         [(1, 0, step) for step in range(7)],
     ]
-    assert [row["done"] for piece in policy.pieces for row in piece] == [step in (2, 5) for step in range(14)]
+    assert [row["done"] for fragment in policy.fragments for row in fragment] == [step in (2, 5) for step in range(14)]
 
 
 def test_steps_that_an_abnormal_step_voids_are_made_up_for():

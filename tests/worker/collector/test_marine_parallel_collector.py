@@ -65,7 +65,7 @@ def test_each_player_sends_what_it_saw_and_did(sent, info):
             step_of(0, 1, 0, 1, action=2),
             step_of(1, 1, 0, 0, action=1),
             step_of(1, 1, 0, 1, action=2, done=True),
-            step_of(0, 0, 0, 2, action=3, done=True),  # a piece ends with its episode
+            step_of(0, 0, 0, 2, action=3, done=True),  # a fragment ends with its episode
             step_of(0, 1, 0, 2, action=3, done=True),
         ]
     }
@@ -80,7 +80,7 @@ def test_a_policy_that_does_not_learn_sends_nothing(sent, flags, learner):
         for env_id, step, action in steps
     ]
     assert {row["player"] for row in sent.rows} == {learner}
-    assert [len(policy.pieces) for policy in collector.policy] == [3 * learns for learns in flags]
+    assert [len(policy.fragments) for policy in collector.policy] == [3 * learns for learns in flags]
     assert collector.get_finish_info()["sample_count"] == 5
 
 
@@ -115,13 +115,15 @@ def test_the_metadata_tell_of_each_sample(sent):
     "at the end",
     "sends fragments of one episode, and counts steps once",
 )
-def test_no_piece_holds_steps_of_two_episodes_envs_or_players(sent):
+def test_no_fragment_holds_steps_of_two_episodes_envs_or_players(sent):
     collector = play(sent, lengths=(3, 4, 5), episodes=3, n_sample=4)
-    pieces = [piece for policy in collector.policy for piece in policy.pieces]
-    places = [[whole(row["obs"]) for row in piece] for piece in pieces]
-    assert all(len({tuple(place[:3]) for place in piece}) == 1 for piece in places)
-    assert all([place[3] for place in piece] == list(range(piece[0][3], piece[-1][3] + 1)) for piece in places)
-    assert sorted(place for piece in places for place in piece) == [
+    fragments = [fragment for policy in collector.policy for fragment in policy.fragments]
+    places = [[whole(row["obs"]) for row in fragment] for fragment in fragments]
+    assert all(len({tuple(place[:3]) for place in fragment}) == 1 for fragment in places)
+    assert all(
+        [place[3] for place in fragment] == list(range(fragment[0][3], fragment[-1][3] + 1)) for fragment in places
+    )
+    assert sorted(place for fragment in places for place in fragment) == [
         [env_id, player, episode, step]
         for env_id, length in enumerate((3, 4, 5))
         for player in range(2)
@@ -131,9 +133,9 @@ def test_no_piece_holds_steps_of_two_episodes_envs_or_players(sent):
     assert len(sent.rows) == 2 * 3 * (3 + 4 + 5)
 
 
-def test_each_policy_says_how_long_its_pieces_are(sent):
+def test_each_policy_says_how_long_its_fragments_are(sent):
     collector = play(sent, lengths=(4,), left={"n_sample": 3}, right={"n_sample": None, "n_episode": 1})
-    assert [[len(piece) for piece in policy.pieces] for policy in collector.policy] == [[3, 1], [4]]
+    assert [[len(fragment) for fragment in policy.fragments] for policy in collector.policy] == [[3, 1], [4]]
 
 
 # Who acts.

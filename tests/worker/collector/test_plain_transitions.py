@@ -43,7 +43,7 @@ def assert_same(ours, theirs):
                 assert torch.equal(value, other[key])
             else:
                 assert value == other[key]
-    # Within a piece both share; plain ones do so from piece to piece too.
+    # Within a fragment both share; plain ones do so from fragment to fragment too.
     assert all(mine or not other for mine, other in zip(shared(ours), shared(theirs), strict=True))
 
 

@@ -59,7 +59,7 @@ def test_the_env_gets_the_list_of_both_actions_as_arrays_of_its_own():
 
 
 def test_with_get_train_sample_each_policy_makes_its_samples():
-    policies = [Player(sample=lambda piece: piece[:1]), Player(sample=lambda piece: None)]
+    policies = [Player(sample=lambda fragment: fragment[:1]), Player(sample=lambda fragment: None)]
     (first, second), _ = collecting_episodes(policies=policies, cfg={"get_train_sample": True})[0].collect(2)
     assert [key(row) for row in first] == [(0, 0, 0, 0), (1, 0, 0, 0)] and second == []
 
@@ -76,7 +76,7 @@ def test_a_player_that_is_done_early_keeps_its_flag_and_the_episode_goes_on_for_
 def test_an_exception_of_one_policy_loses_no_finished_episode_of_either():
     class Failing(Player):
         def get_train_sample(self, transitions):
-            if len(self.pieces) == 2 and not failed:
+            if len(self.fragments) == 2 and not failed:
                 failed.append(True)
                 raise ZeroDivisionError
             return super().get_train_sample(transitions)
@@ -185,7 +185,7 @@ def test_drop_extra_cuts_each_list_and_false_returns_all(players):
 
 
 def test_it_goes_on_until_each_policy_that_collects_has_enough():
-    half = Player(sample=lambda piece: piece[::2])
+    half = Player(sample=lambda fragment: fragment[::2])
     (first, second), _ = collecting_samples(lengths=(8, 8), policies=[Player(), half])[0].collect(8, drop_extra=False)
     assert len(second) == 8 and len(first) == 16
 
@@ -201,7 +201,7 @@ def test_fragments_of_on_policy_players_are_thrown_away_and_others_survive():
     kept = collector._recorders
     assert [[len(kept[player].under_way(env_id)) for env_id in range(2)] for player in range(2)] == [[0, 0], [0, 2]]
     collector.collect(6)
-    starts = [[key(piece[0])[3] for piece in policy.pieces if key(piece[0])[0] == 1] for policy in policies]
+    starts = [[key(fragment[0])[3] for fragment in policy.fragments if key(fragment[0])[0] == 1] for policy in policies]
     assert starts == [[2], [0]]
 
 
@@ -215,7 +215,7 @@ def test_time_limits_travel_by_player():
 
 
 @pytest.mark.guarantees("one-owner")
-def test_a_reset_by_somebody_else_begins_new_pieces_for_every_player():
+def test_a_reset_by_somebody_else_begins_new_fragments_for_every_player():
     class Counted(BattleManager):
         reset_count = 0
 
@@ -230,7 +230,7 @@ def test_a_reset_by_somebody_else_begins_new_pieces_for_every_player():
     env.reset({1: None})
     collector.collect(24, train_iter=100)
     for policy in policies:
-        assert all(len({key(row)[:3] for row in piece}) == 1 for piece in policy.pieces)
+        assert all(len({key(row)[:3] for row in fragment}) == 1 for fragment in policy.fragments)
         assert policy.resets[1:3] == [[1], [0]]
     lengths = [value for tag, value, _ in tb.scalars if tag == "collector_iter/avg_envstep_per_episode"]
     assert lengths == [9.0]

@@ -124,4 +124,4 @@ def test_between_two_calls_anybody_may_reset_or_step_the_envs(is_patched):
         *((0, 0, 0), (0, 0, 1), (1, 0, 0), (1, 0, 1)),
         *((0, 0, 3), (0, 0, 4), (1, 1, 0), (1, 1, 1)),
     ]
-    assert [len(piece) for piece in policy.pieces] == [2, 2, 2, 2] and policy.resets == [None, [0], [1]]
+    assert [len(fragment) for fragment in policy.fragments] == [2, 2, 2, 2] and policy.resets == [None, [0], [1]]

@@ -89,7 +89,7 @@ def test_end_flags_are_those_that_were_told(make, mark, expected):
     ("n_sample", "unroll_len", "traj_len_inf", "expected"),
     [(8, 1, False, 4), (9, 1, False, 5), (2, 4, False, 4), (None, 1, False, INF), (8, 1, True, INF)],
 )
-def test_the_length_of_a_piece(n_sample, unroll_len, traj_len_inf, expected):
+def test_the_length_of_a_fragment(n_sample, unroll_len, traj_len_inf, expected):
     policy = ScriptedPolicy(n_sample=n_sample, unroll_len=unroll_len, traj_len_inf=traj_len_inf)
     collector, _, _ = build(lengths=(9, 9), policy=policy)
     assert collector._traj_len == expected
@@ -107,13 +107,15 @@ def test_traj_len_inf_of_the_collect_section_comes_first(of_collect, expected):
     assert build(lengths=(9, 9), policy=policy)[0]._traj_len == expected
 
 
-def test_pieces_end_at_the_end_of_an_episode_and_at_the_piece_length():
+def test_fragments_end_at_the_end_of_an_episode_and_at_the_fragment_length():
     policy = ScriptedPolicy(n_sample=6)
     collector, _, _ = build(lengths=(4, 99), policy=policy)
     collector.collect(12)
-    pieces = [[step_of(row)[:3] for row in piece] for piece in policy.pieces if step_of(piece[0])[0] == 0]
-    assert pieces[:2] == [[(0, 0, 0), (0, 0, 1), (0, 0, 2)], [(0, 0, 3)]]
-    assert pieces[2] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
+    fragments = [
+        [step_of(row)[:3] for row in fragment] for fragment in policy.fragments if step_of(fragment[0])[0] == 0
+    ]
+    assert fragments[:2] == [[(0, 0, 0), (0, 0, 1), (0, 0, 2)], [(0, 0, 3)]]
+    assert fragments[2] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
 
 
 @pytest.mark.differs(
@@ -144,7 +146,7 @@ def test_fragments_of_an_off_policy_collect_survive_to_the_next():
     collector.collect(8)
     collector.collect(2)
     assert [len(collector._traj_buffer[i]) for i in range(2)] == [0, 0]
-    assert [step_of(piece[0])[:3] for piece in policy.pieces[2:]] == [(0, 0, 4), (1, 0, 4)]
+    assert [step_of(fragment[0])[:3] for fragment in policy.fragments[2:]] == [(0, 0, 4), (1, 0, 4)]
 
 
 def test_fragments_of_an_on_policy_collect_are_thrown_away():
@@ -230,7 +232,7 @@ def test_a_new_policy_does_not_finish_the_fragments_of_the_old_one():
     collector.reset_policy(other)
     assert not any(collector._traj_buffer.values())
     rows = collector.collect(9)
-    assert {len(piece) for piece in other.pieces} == {1, 3} and len(rows) == 9
+    assert {len(fragment) for fragment in other.fragments} == {1, 3} and len(rows) == 9
 
 
 @pytest.mark.differs(
@@ -257,8 +259,8 @@ def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse)
             return super().process_transition(obs, output, timestep)
 
         def get_train_sample(self, transitions):
-            if where == "get_train_sample" and len(self.pieces) == 2:
-                self.pieces.append([])
+            if where == "get_train_sample" and len(self.fragments) == 2:
+                self.fragments.append([])
                 raise ZeroDivisionError
             return super().get_train_sample(transitions)
 
@@ -277,7 +279,7 @@ def test_after_an_exception_within_a_round_no_sample_spans_the_gap(where, reuse)
 def test_a_policy_that_makes_no_samples_is_told_apart_from_one_that_is_slow(monkeypatch):
     monkeypatch.setattr("ding.worker.collector.trajectory.MAX_EMPTY_FLUSHES", 20)
     with pytest.raises(RuntimeError, match="no sample"):
-        build(policy=ScriptedPolicy(sample=lambda piece: []))[0].collect(1)
+        build(policy=ScriptedPolicy(sample=lambda fragment: []))[0].collect(1)
 
 
 def test_logged_values():
@@ -342,11 +344,11 @@ def test_the_dreamer_policy_is_handed_its_states_by_env():
 
 def test_train_samples_are_counted_to_the_episode_that_they_are_of():
     tb = FakeWriter()
-    policy = ScriptedPolicy(n_sample=6, sample=lambda piece: piece[:1])
+    policy = ScriptedPolicy(n_sample=6, sample=lambda fragment: fragment[:1])
     collector, env, _ = build(lengths=(4, 6), policy=policy, tb=tb)
     collector.collect(8, train_iter=100)
     values = {tag.split("/")[1]: value for tag, value, step in tb.scalars if step == 100}
-    # Each piece of up to three steps makes one sample, so an episode of 4 steps makes two, and one of 6 steps too.
+    # Each fragment of up to three steps makes one sample, so an episode of 4 steps makes two, and one of 6 steps too.
     assert (values["episode_count"], values["train_sample_count"], values["avg_sample_per_episode"]) == (3, 6, 2.0)
     assert values["total_train_sample_count"] == 8 and values["avg_train_sample_per_sec"] > 0
 

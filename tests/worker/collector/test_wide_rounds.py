@@ -137,7 +137,7 @@ def steps_of(rows):
         (lambda env: env.step(dict.fromkeys([0, 1], np.array([1]))), [1, 1, 1, 2]),
     ],
 )
-def test_an_env_that_others_reset_or_step_before_its_first_step_begins_new_pieces(interfere, following, wide_rounds):
+def test_an_env_that_others_reset_or_step_before_its_first_step_begins_new_fragments(interfere, following, wide_rounds):
     kwargs = {"lengths": [9, 3], "mode": "NextStep"}
     env = VectorEnvManager({"vector_env": CountingVectorEnv, "env_num": 2, "kwargs": kwargs})
     collector = collecting(env, n_sample=2)

@@ -67,7 +67,7 @@ def step_of(env_id, episode, step, action, done=False, collect_iter=7):
 
 
 @pytest.mark.differs("sends a file and a message for each sample", "sends chunks")
-def test_pieces_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_the_end(sent):
+def test_fragments_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_the_end(sent):
     collector = play(sent, lengths=(3, 2), episodes=2, n_sample=2, chunk_size=4)
     uid = collector.collector_uid
     assert {name: [listed(sample) for sample in chunk] for name, chunk in sent.chunks.items()} == {
@@ -78,7 +78,7 @@ def test_pieces_are_sent_in_chunks_of_at_least_the_chunk_size_and_the_rest_at_th
             step_of(1, 0, 1, action=2, done=True),
         ],
         f"env_{uid}_1": [
-            step_of(0, 0, 2, action=3, done=True),  # a piece ends with its episode
+            step_of(0, 0, 2, action=3, done=True),  # a fragment ends with its episode
             step_of(1, 1, 0, action=3),
             step_of(1, 1, 1, action=4, done=True),
             step_of(0, 1, 0, action=4),
@@ -108,9 +108,9 @@ def test_a_sample_waits_no_longer_than_the_flush_interval(sent):
     assert [len(chunk) for chunk in sent.chunks.values()] == [2, 2]
 
 
-def test_whole_episodes_are_pieces_when_the_policy_counts_episodes(sent):
+def test_whole_episodes_are_fragments_when_the_policy_counts_episodes(sent):
     collector = play(sent, lengths=(3, 2), n_sample=None, policy={"n_episode": 2})
-    assert [len(piece) for piece in collector.policy.pieces] == [2, 3]
+    assert [len(fragment) for fragment in collector.policy.fragments] == [2, 3]
 
 
 @pytest.mark.differs(
@@ -471,7 +471,7 @@ class Sink:
 
 
 VALUE = Column(Kind.FLOAT, np.array([0.5, 1.5]))
-PIECES = {
+FRAGMENTS = {
     "plain": {},
     "iterations": {"collect_iter": Column(Kind.INT, np.array([3, 4]))},
     "priorities": {"priority": Column(Kind.TENSOR, np.array([[2.0], [0.25]], np.float32))},
@@ -481,17 +481,17 @@ PIECES = {
 
 @pytest.mark.parametrize("more", [{}, {"policy_iter": [9, 2], "player": 1, "weight": 0.5}], ids=["usual", "more"])
 @pytest.mark.parametrize("reference", [None, "of_the_object"])
-@pytest.mark.parametrize("piece", PIECES)
-def test_the_metadata_of_each_sample_are_in_columns(piece, reference, more):
+@pytest.mark.parametrize("fragment", FRAGMENTS)
+def test_the_metadata_of_each_sample_are_in_columns(fragment, reference, more):
     sink = Sink()
     sink.reference = reference
     for number in range(2):
         for env_id in range(2):
-            samples = Samples(Table({"value": VALUE, **PIECES[piece]}))
+            samples = Samples(Table({"value": VALUE, **FRAGMENTS[fragment]}))
             sink.sender.add(samples, env_id=env_id, collect_iter=7, **more)
         sink.sender.send({"cur_step": number, "get_data_time": 0.5})
     assert all(table_of(metadata) is not None for metadata in sink.metadata)
-    iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(piece, [7, 7])
+    iterations = {"iterations": [3, 4], "steps": [3, 5]}.get(fragment, [7, 7])
     expected = [
         {
             "cur_step": number,
@@ -503,8 +503,8 @@ def test_the_metadata_of_each_sample_are_in_columns(piece, reference, more):
             "cur_sample": 4 * number + 2 * env_id + i + 1,
             "collect_iter": iterations[i],
             "policy_iter": iterations[i],
-            "unroll_len": 3 if piece == "steps" else 1,
-            "priority": [2.0, 0.25][i] if piece == "priorities" else 1.0,
+            "unroll_len": 3 if fragment == "steps" else 1,
+            "priority": [2.0, 0.25][i] if fragment == "priorities" else 1.0,
             **({"object_ref": reference} if reference else {}),
             **more,
         }
