@@ -21,7 +21,7 @@ FEW = {"iterations": 1, "eval_episodes": 1, "batch_size": 8, "num_envs": 1, "rec
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own():
+def nothing_told():
     TOLD.clear()
 
 

@@ -50,7 +50,7 @@ DEADLINE_S = 120
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own():
+def _many_switches_of_threads():
     threads, interval = torch.get_num_threads(), sys.getswitchinterval()
     torch.set_num_threads(1)
     sys.setswitchinterval(1e-4)

@@ -37,7 +37,7 @@ class SeenSink(MetricSink):
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(monkeypatch):
+def _own_sink(monkeypatch):
     own = Registry({**METRIC_SINK_REGISTRY, "seen_by_test": SeenSink})
     monkeypatch.setattr(metric_sinks, "METRIC_SINK_REGISTRY", own)
 

@@ -22,7 +22,7 @@ QUICK = ["--set", "batch_size=8", "--set", "env.n_evaluator_episode=1", "--recip
 
 
 @pytest.fixture(autouse=True)
-def in_new_folder(tmp_path):
+def config_file(tmp_path):
     (tmp_path / "config.py").write_text(CONFIG)
 
 

@@ -17,12 +17,9 @@ SEEN = []
 
 
 @pytest.fixture(autouse=True)
-def in_tmp():
+def watched_policy():
     SEEN.clear()
 
-
-@pytest.fixture(autouse=True)
-def watched_policy():
     @POLICY_REGISTRY.register("entry_watched")
     class WatchedPolicy(DQNPolicy):
         """DQN that notes the observations it learns from."""

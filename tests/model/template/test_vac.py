@@ -11,7 +11,7 @@ from ding.model import ACER, MAVAC, PG, PPG, VAC
 from ding.model.common.head import DiscreteHead
 from ding.policy import PPOPolicy
 from tests.policy.learning import model_of, parameters_of
-from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_piece
+from tests.policy.on_policy_samples import TERMINATED, TRUNCATED, make_fragment
 
 X = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
 HYBRID = EasyDict(action_type_shape=3, action_args_shape=2)
@@ -376,7 +376,7 @@ def test_ppo_of_several_agents_has_this_model_and_learns(space, recompute):
         assert all(out["action"][0] != 1 for out in draws.values())
     samples = []
     for length, end in ((9, TERMINATED), (7, TRUNCATED)):
-        samples += policy.collect_mode.get_train_sample(make_piece(policy, length, end, make_obs))
+        samples += policy.collect_mode.get_train_sample(make_fragment(policy, length, end, make_obs))
     assert samples[0]["adv"].shape == (2,)
     before = parameters_of(policy)
     steps = policy.learn_mode.forward(samples)
