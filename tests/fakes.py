@@ -1,7 +1,5 @@
 """Deterministic envs, env managers and policies for the worker tests: what comes out can be told in advance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

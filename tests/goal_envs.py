@@ -1,7 +1,5 @@
 """Small envs with goals: the interface is that of gymnasium-robotics."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete

@@ -12,8 +12,6 @@ with its change. Changes of annotations and of `zip(strict=)`, and those that ar
 exit status is 0 if at least `--goal` of the mutants are killed.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

@@ -6,8 +6,6 @@ prints a line for each step, with its seconds, and ends with the output of the f
 documentation says.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

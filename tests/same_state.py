@@ -1,7 +1,5 @@
 """Compares two objects by all that they hold, without asking them: to find state that an object does not tell."""
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

@@ -11,8 +11,6 @@ The coordinator's memory includes what this module records: a few bytes for each
 tasks that run.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import itertools

@@ -4,8 +4,6 @@ Transitions of CartPole. A batch counts when it is tensors, on both sides. Block
 take turns, so they are loaded the same. `python -m tests.benchmarks.buffer`; the peers come with the extra `bench`.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import statistics

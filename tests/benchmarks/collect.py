@@ -4,8 +4,6 @@ Both step 8 or 64 in-process CartPoles with one eps-greedy MLP 128-128-64 (not d
 replay buffer; nobody trains. `python -m tests.benchmarks.collect`
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from functools import partial

@@ -6,8 +6,6 @@ served as fast as it goes. Each collector must get an answer to each of its repo
 `python -m tests.benchmarks.crowd --transport flask_fs|local --collectors 1000 --seconds 60`
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """An environment that only an agent with memory can solve."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -1,7 +1,5 @@
 """Experts for the tasks that learn from demonstrations: policies that have solved another task."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A vector env of images as large as those of Atari, which needs no ROM: `make_vec("Frames-v0", num_envs)`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -4,8 +4,6 @@
 one thread, and prints the table.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -7,8 +7,6 @@ Hashes of different machines or torch builds cannot be compared.
 `python -m tests.benchmarks.golden compare BEFORE AFTER` names the runs that differ; its exit status is 1 if any does.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

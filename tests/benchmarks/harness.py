@@ -3,8 +3,6 @@
 Programs take turns, so that whatever else the machine does slows each of them alike.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

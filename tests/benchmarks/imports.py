@@ -3,8 +3,6 @@
 `python -m tests.benchmarks.imports`
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import partial

@@ -4,8 +4,6 @@ A task is one exchange between two processes. The floor are two requests of a re
 another process, in turn. `python -m tests.benchmarks.interaction`
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

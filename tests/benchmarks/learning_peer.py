@@ -1,7 +1,5 @@
 """The same training by Stable-Baselines3, with the hyper-parameters of a recipe or of RL Zoo, evaluated as ours is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The configs of DI-engine's examples, in `original_tasks` and `tests/entry/example_configs.py`, are these with changes.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ once: min(envs, cores) / CPU time of a step. Envs that wait, as those of a simul
 envs / duration of a step. `python -m tests.benchmarks.managers`
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

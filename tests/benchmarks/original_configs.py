@@ -9,8 +9,6 @@ are there are not trained again: delete their lines after a change to a policy. 
 counts as longer than any other. The exit status is 0 when every ratio is at most 1.25.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -6,8 +6,6 @@ coordinator, and so how busy it is at a given load. The last line says where the
 on a machine with nothing else to do. `python -m tests.benchmarks.parallel`
 """
 
-from __future__ import annotations
-
 import collections
 import copy
 import json

@@ -9,8 +9,6 @@ reset an env; Stable-Baselines3 steps envs in its own process.
 `python -m tests.benchmarks.ppo`; the peers come with the extras `bench` and `envpool`.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from functools import partial

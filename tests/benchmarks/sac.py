@@ -4,8 +4,6 @@ Batches of 256 with 17 observations and 6 action dimensions; actor and critics o
 temperature. `python -m tests.benchmarks.sac`
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import sys

@@ -8,8 +8,6 @@ The last line shows where the time goes. For Ray, see `learn` in `scale_data`.
 `python -m tests.benchmarks.scale --transport flask_fs|local`
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc

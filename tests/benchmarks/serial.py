@@ -5,8 +5,6 @@ uniform (through the naive buffer) and prioritized (through the advanced one). T
 `python -m tests.benchmarks.serial`
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from functools import partial

@@ -6,8 +6,6 @@ ends when the mean of its training episodes reaches the return, or after `PEER_S
 `python -m tests.benchmarks.solved`; RLlib comes with the extra `rllib`, best in an environment of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import statistics

@@ -7,8 +7,6 @@ once. `env_pool` steps EnvPool, `vector_env` gymnasium's own vectorised CartPole
 `python -m tests.benchmarks.vector`; EnvPool comes with the extra `envpool`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import tracemalloc

@@ -1,7 +1,5 @@
 """An env package in the manner of an arcade game: frames, wrappers, and the calls of earlier releases."""
 
-from __future__ import annotations
-
 import copy
 
 import gymnasium

@@ -4,8 +4,6 @@ Counted over 22 repositories, without the packages that this one does not have. 
 plain name by one; `.` is the module itself.
 """
 
-from __future__ import annotations
-
 _IMPORTS = """
 ding: .*2
 ding.bonus: DQNAgent PPOF TD3Agent

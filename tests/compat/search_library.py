@@ -4,8 +4,6 @@ It brings its own model, policy, buffer, collector, evaluator and entry, and rea
 such as the learner, the env managers and the merging of configs, it takes from the package.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from functools import partial

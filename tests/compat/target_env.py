@@ -1,7 +1,5 @@
 """An env in the manner of a board game: dict observations with a mask of the legal actions."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Envs with several agents that share one reward, in one env of the package."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

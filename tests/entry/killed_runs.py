@@ -1,7 +1,5 @@
 """Runs in processes of their own, which can be killed at a chosen moment, and what such a run leaves behind."""
 
-from __future__ import annotations
-
 import csv
 import json
 import logging

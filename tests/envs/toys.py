@@ -1,7 +1,5 @@
 """Small envs of either interface whose every value can be told in advance, for the tests of wrappers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Players and leagues by config, and files of weights."""
 
-from __future__ import annotations
-
 import pathlib
 from typing import Any
 

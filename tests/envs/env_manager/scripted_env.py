@@ -1,7 +1,5 @@
 """Envs for processes of their own: whatever happens in them is said in advance, by what can be sent to a process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import pathlib

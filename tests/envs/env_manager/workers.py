@@ -1,7 +1,5 @@
 """A collector and an evaluator over a manager whose envs show [env, episode, step]."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

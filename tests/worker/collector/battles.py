@@ -1,7 +1,5 @@
 """Envs of several players, and asynchronous managers, whose outcome can be told in advance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

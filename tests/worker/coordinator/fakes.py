@@ -1,7 +1,5 @@
 """Links, workers and commanders that do as they are told."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Networks that mistreat what coordinators and workers tell each other, and books of what gets through."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import threading

@@ -1,7 +1,5 @@
 """An operator that is none: it lists the replicas that a test puts there."""
 
-from __future__ import annotations
-
 import json
 import queue
 import threading

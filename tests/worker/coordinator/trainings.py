@@ -1,7 +1,5 @@
 """Whole trainings with learner, collectors and coordinator of this package, all in this process."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from typing import Any

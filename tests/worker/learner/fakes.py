@@ -1,7 +1,5 @@
 """A scripted learn mode and a TensorBoard writer that remembers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from easydict import EasyDict

@@ -1,7 +1,5 @@
 """Buffers in a folder of their own, closed after the test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

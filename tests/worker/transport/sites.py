@@ -1,7 +1,5 @@
 """Comm workers at work over any transport of one machine, and a coordinator's side to drive them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
