@@ -25,7 +25,7 @@ from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports
 from ding.worker.transport.ray.ray_settings import ray_section
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, transport_name
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport
 
 LOCAL_HOST = "127.0.0.1"
 ANY_HOST = "0.0.0.0"
@@ -46,7 +46,7 @@ SYSTEM_SETTINGS = Settings(
         "start_method": Setting(
             NO_DEFAULT, one_of("fork", "spawn", "forkserver"), "How the processes of workers start."
         ),
-        "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected."),
+        "transport": Setting(NO_DEFAULT, instance_of(str), "Name of the transport, which connects the workers."),
         "ray": Setting(NO_DEFAULT, instance_of(Mapping), "Settings of Ray."),
     }
 )

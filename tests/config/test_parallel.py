@@ -5,6 +5,7 @@ import copy
 import os
 import re
 import socket
+import sys
 
 import pytest
 from easydict import EasyDict
@@ -21,6 +22,7 @@ from ding.config.utils import (
     set_system_cfg,
 )
 from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.worker import Coordinator, create_comm_collector, create_comm_learner
 from tests.config import fakes  # noqa: F401 - registers the fakes
 
@@ -200,6 +202,26 @@ def test_one_word_in_the_system_config_changes_the_transport_of_all_roles():
     cfg = compiled({"transport": "local"})
     roles = [cfg.system[name].type for name in ("learner0", "collector0", "collector1")]
     assert roles == ["local"] * 3 and cfg.system.coordinator.transport == "local"
+
+
+@pytest.mark.parametrize("by_types", [False, True])
+def test_a_transport_of_the_users_own_is_found_by_the_modules_of_the_comm_sections(import_folder, by_types):
+    (import_folder / "owls.py").write_text(
+        "from ding.utils.registry_factory import TRANSPORT_REGISTRY\n"
+        "from ding.worker.transport.local_transport import LocalTransport\n"
+        "@TRANSPORT_REGISTRY.register('owls')\n"
+        "class Owls(LocalTransport):\n"
+        "    name = 'owls'\n"
+    )
+    section = {"import_names": ["owls"], **({"type": "owls"} if by_types else {})}
+    sections = {"comm_learner": section, "comm_collector": section}
+    try:
+        cfg = compiled(create=create(**sections)) if by_types else compiled({"transport": "owls", **sections})
+        roles = [cfg.system[name].type for name in ("learner0", "collector0", "collector1")]
+        assert roles == ["owls"] * 3 and cfg.system.coordinator.transport == "owls"
+    finally:
+        sys.modules.pop("owls", None)
+        TRANSPORT_REGISTRY.pop("owls", None)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("learner", "learner0"), ("collector", "collector1")])

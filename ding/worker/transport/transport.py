@@ -121,15 +121,14 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
 
     `transport` names it, or else the types of `comm_learner` and `comm_collector`, which must agree. Types of
     'flask_fs', as in most configs, are replaced if `transport` names another transport. The `import_names` of these
-    sections are imported if `transport` is unknown; they may register it.
+    sections are imported before, as they may register it.
 
     Raises:
         ConfigError: the keys contradict each other, or name no transport.
     """
     named = system.get("transport")
-    if named is not None and transport_name(named) is not None:
-        for kind in _COMM_REGISTRIES:
-            import_module(system.get(f"comm_{kind}", {}).get("import_names", []))
+    for kind in _COMM_REGISTRIES:
+        import_module(system.get(f"comm_{kind}", {}).get("import_names", []))
     chosen = {f"comm_{kind}.type": transport_of(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
     if named is not None:
         types = {key: name for key, name in chosen.items() if name != DEFAULT_TRANSPORT}
@@ -144,10 +143,10 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
 
 def transport_of(kind: str, section: Mapping[str, Any]) -> str:
     """Return the name of the transport for a comm learner or collector of the type in `section`."""
+    import_module(section.get("import_names", []))
     type_name = str(section.get("type", DEFAULT_TRANSPORT))
     if type_name in _MODULES or type_name in TRANSPORT_REGISTRY:
         return type_name
-    import_module(section.get("import_names", []))
     cls = dict.get(_COMM_REGISTRIES[kind], type_name)  # an unknown type raises an error when the worker is made
     return str(getattr(cls, "transport", None) or DEFAULT_TRANSPORT)
 

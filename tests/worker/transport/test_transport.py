@@ -43,20 +43,6 @@ def test_one_word_chooses_the_transport_of_all_roles(given, chosen):
     assert choose_transport(given).name == chosen
 
 
-def test_a_transport_of_a_module_that_the_config_names_is_chosen(import_folder):
-    (import_folder / "owls.py").write_text(
-        "from ding.utils.registry_factory import TRANSPORT_REGISTRY\n"
-        "from ding.worker.transport.local_transport import LocalTransport\n"
-        "@TRANSPORT_REGISTRY.register('owls')\n"
-        "class Owls(LocalTransport):\n"
-        "    name = 'owls'\n"
-    )
-    try:
-        assert choose_transport({"transport": "owls", "comm_learner": {"import_names": ["owls"]}}).name == "owls"
-    finally:
-        del TRANSPORT_REGISTRY["owls"]
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
