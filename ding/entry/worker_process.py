@@ -235,6 +235,7 @@ class WorkerProcess:
         if not has_ended:
             return None
         _signal_group(self._process.pid, signal.SIGKILL)
+        self._process.join(KILL_S)  # a fork server tells the exit code after the end
         text = ""
         if self.port is None and not self._failure and self.exitcode:
             how = f"{_how(self.exitcode)} before it had started"
