@@ -219,8 +219,11 @@ class WorkerProcess:
         self._process.terminate()
 
     def kill(self) -> None:
-        """Kill the process; `read` then reports its death."""
-        self._process.kill()
+        """Kill the process, if it runs, and all that it has started; `read` then reports its death."""
+        if self.is_started:
+            with contextlib.suppress(ValueError):  # it has ended and was closed
+                self._process.kill()
+                _signal_group(self._process.pid, signal.SIGKILL)
 
     def read(self) -> Started | Ended | None:
         """Read messages without waiting, and return the start or the end of the worker, if it has come."""

@@ -15,7 +15,7 @@ import textwrap
 import threading
 from functools import partialmethod
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import psutil
 import pytest
@@ -436,6 +436,29 @@ def test_a_signal_ends_everything_with_status_130(signum):
     run.communicate(timeout=DEADLINE_S)
     assert run.returncode == 130
     assert not any(map(exists, pids))
+
+
+@pytest.mark.guarantees("signals")
+@pytest.mark.parametrize("comm", ["flask_fs", "local"])
+def test_a_second_signal_waits_for_no_worker(comm):
+    run = in_background(f"""
+        from ding.entry.parallel_run import run_parallel
+        from tests.entry.parallel_fakes import triple
+        hang = dict(policy__fail_in="learn", policy__fail_how="hang", policy__fail_once="hangs")
+        run_parallel(triple({comm!r}, **hang), seed=0)
+    """)
+    while not Path("hangs").exists():
+        assert run.poll() is None, run.communicate()
+        sleep(0.01)
+    children = [child.pid for child in psutil.Process(run.pid).children()]
+    run.send_signal(signal.SIGINT)
+    sleep(0.5)
+    assert run.poll() is None
+    run.send_signal(signal.SIGTERM)
+    begin = monotonic()
+    run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == 130 and monotonic() - begin < 10  # a learner has 60 s to end otherwise
+    assert not any(map(exists, children))
 
 
 @pytest.mark.differs(
