@@ -25,7 +25,7 @@ from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports
 from ding.worker.transport.ray.ray_settings import ray_section
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, transport_name
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, import_transport, transport_name
 
 LOCAL_HOST = "127.0.0.1"
 ANY_HOST = "0.0.0.0"
@@ -68,12 +68,15 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
         ConfigError: a value is missing or not allowed.
     """
     main, user_system = cfg["main"], cfg["system"]
+    own_modules = import_transport(user_system)
     check_values(user_system, "system_config", SYSTEM_SETTINGS.rules(), required=_REQUIRED)
     paths = {key: user_system[key] for key in _REQUIRED}
     auto = {"host": _AUTO, "port": _AUTO}
     transport = choose_transport(user_system).name
     coordinator = {**Coordinator.default_config(), **auto, "path_data": user_system["path_data"]}
     coordinator.update(copy.deepcopy(user_system.get("coordinator", {})), transport=transport)
+    if own_modules:  # each role imports them
+        coordinator["import_names"] = own_modules
     system = EasyDict(coordinator=coordinator)
     if "ray" in user_system or transport == "ray":
         system.ray = system.coordinator.ray = EasyDict(ray_section(user_system.get("ray", {})))
@@ -94,6 +97,8 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
         }
         if comm_section.get("type") == DEFAULT_TRANSPORT:  # the config may set only `transport`
             comm_section["type"] = transport
+            if own_modules:
+                comm_section["import_names"] = own_modules
         for index in range(count):
             system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**comm_section, "seed": cfg.get("seed", 0) + index}))
     return system

@@ -32,6 +32,7 @@ from ding.entry.progress import ProgressLine
 from ding.entry.run_folder import append_record
 from ding.entry.worker_process import WorkerDied
 from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
@@ -156,6 +157,32 @@ def test_two_players_train_with_workers_of_the_type_local():
     outcome = run_parallel((TWO_PLAYERS_MAIN, create, {}), seed=0, max_seconds=DEADLINE_S)
     assert outcome.progress.train_iter == 30 and outcome.cfg.system.coordinator.transport == "local"
     assert evaluations(outcome.cfg.main.exp_name)[-1]["train_iter"] == 30
+
+
+def test_a_run_uses_a_transport_of_ones_own_whose_module_each_role_imports(import_folder):
+    (import_folder / "herons.py").write_text(
+        textwrap.dedent("""
+            from ding.utils.registry_factory import TRANSPORT_REGISTRY
+            from ding.worker.transport.local_transport import LocalTransport
+
+            opened = []
+
+            @TRANSPORT_REGISTRY.register("herons")
+            class Herons(LocalTransport):
+                def sample_store(self, *args, **kwargs):
+                    opened.append(args)
+                    return super().sample_store(*args, **kwargs)
+        """)
+    )
+    own = {"transport": "herons", "comm_learner": {"import_names": ["herons"]}}
+    try:
+        outcome = run_parallel(triple(system=own), seed=0, max_train_iter=20, max_seconds=DEADLINE_S)
+        assert len(sys.modules["herons"].opened) >= 3
+    finally:
+        TRANSPORT_REGISTRY.pop("herons", None)
+    assert outcome.progress.train_iter == 20
+    sections = [outcome.cfg.system[name] for name in ("coordinator", "learner0", "collector0")]
+    assert [section.import_names for section in sections] == [["herons"]] * 3
 
 
 def test_a_run_ends_at_max_env_step():

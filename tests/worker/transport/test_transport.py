@@ -49,7 +49,7 @@ def test_a_transport_of_a_module_that_the_config_names_is_chosen(import_folder):
         "from ding.worker.transport.local_transport import LocalTransport\n"
         "@TRANSPORT_REGISTRY.register('owls')\n"
         "class Owls(LocalTransport):\n"
-        "    name = 'owls'\n"
+        "    pass\n"
     )
     try:
         assert choose_transport({"transport": "owls", "comm_learner": {"import_names": ["owls"]}}).name == "owls"
