@@ -9,6 +9,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.save import save_config_formatted as save_config_formatted
+from ding.config.topics import MAX_SEED
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -58,8 +59,8 @@ Several = str | int | Sequence[str | int] | None
 def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     """Return the full system section: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
 
-    Hosts and ports default to 'auto'. Each worker has a `seed`, the seed of the run plus its index;
-    `task_import_names`, all modules that the main config names; and the `exp_name`.
+    Hosts and ports default to 'auto'. Each worker has a `seed`, the seed of the run plus its index, and after the
+    largest one 0; `task_import_names`, all modules that the main config names; and the `exp_name`.
 
     Args:
         cfg: the user's system config as `system`, the compiled main config as `main`, and `seed`.
@@ -100,7 +101,8 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
             if own_modules:
                 comm_section["import_names"] = own_modules
         for index in range(count):
-            system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**comm_section, "seed": cfg.get("seed", 0) + index}))
+            seed = (cfg.get("seed", 0) + index) % (MAX_SEED + 1)
+            system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**comm_section, "seed": seed}))
     return system
 
 
