@@ -283,7 +283,8 @@ def _finish(process: Any, end: ProcessEnd, reports: Connection, close_event: Pro
 
 
 def _release(process: Any, end: ProcessEnd, reports: Connection) -> None:
-    if process.exitcode is not None:
+    if end.wait(0):
+        process.join(KILL_S)  # a fork server tells the exit code after the end
         process.close()
     end.close()
     reports.close()
