@@ -62,6 +62,7 @@ from ding.utils.registry_factory import SERIAL_EVALUATOR_REGISTRY, registries
 from ding.worker.collector.interaction_serial_evaluator import InteractionSerialEvaluator
 from ding.worker.coordinator.base_serial_commander import BaseSerialCommander
 from ding.worker.learner.base_learner import BaseLearner
+from ding.worker.transport.transport import import_transport
 
 # Entry of a create config -> (registry, packages whose import registers our classes). Collectors of parallel training
 # have a registry of their own.
@@ -495,6 +496,8 @@ def compile_triple(
             "the replay buffer 'her' works in serial training only, because the buffers of parallel training hold no "
             "observations; leave out parallel, or her"
         )
+    import_transport(create)
+    import_transport(system)
     check_values(system, "system_config", SYSTEM_SETTINGS.rules())
     compiler.add_sections({name: resolve_class(name, create[name]) for name in ("env", "env_manager", "policy")})
     for mode, name in (("learn", "learner"), ("collect", "collector"), ("other", "commander")):

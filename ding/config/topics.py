@@ -223,7 +223,7 @@ _SECTIONS = (
 )
 # Sections that may also be None.
 _OPTIONAL = ("policy.model", "policy.other.replay_buffer", "policy.other.commander")
-_MAX_SEED = 2**32 - 1
+MAX_SEED = 2**32 - 1
 
 
 def check_tree(tree: Any, where: str) -> None:
@@ -271,8 +271,8 @@ def check_seed(seed: Any) -> int:
     Raises:
         ConfigError: it is not an int in [0, 2**32 - 1].
     """
-    if count(0)(seed) is not None or seed > _MAX_SEED:
-        raise ConfigError(f"seed = {seed!r} is not allowed; it must be an int in [0, {_MAX_SEED}], such as seed=0")
+    if count(0)(seed) is not None or seed > MAX_SEED:
+        raise ConfigError(f"seed = {seed!r} is not allowed; it must be an int in [0, {MAX_SEED}], such as seed=0")
     return int(seed)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding.config.save import save_config_formatted as save_config_formatted
+from ding.config.topics import MAX_SEED
 from ding.utils.config_helper import (
     NO_DEFAULT,
     ConfigError,
@@ -25,7 +26,7 @@ from ding.utils.system_helper import find_free_port
 from ding.worker.coordinator.coordinator import Coordinator
 from ding.worker.transport.imports import named_imports
 from ding.worker.transport.ray.ray_settings import ray_section
-from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport
+from ding.worker.transport.transport import DEFAULT_TRANSPORT, choose_transport, import_transport, transport_name
 
 LOCAL_HOST = "127.0.0.1"
 ANY_HOST = "0.0.0.0"
@@ -46,7 +47,7 @@ SYSTEM_SETTINGS = Settings(
         "start_method": Setting(
             NO_DEFAULT, one_of("fork", "spawn", "forkserver"), "How the processes of workers start."
         ),
-        "transport": Setting(NO_DEFAULT, instance_of(str), "Name of the transport, which connects the workers."),
+        "transport": Setting(NO_DEFAULT, transport_name, "How workers are connected."),
         "ray": Setting(NO_DEFAULT, instance_of(Mapping), "Settings of Ray."),
     }
 )
@@ -58,8 +59,8 @@ Several = str | int | Sequence[str | int] | None
 def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
     """Return the full system section: `coordinator`, and `learner<i>` and `collector<i>` for each worker.
 
-    Hosts and ports default to 'auto'. Each worker has a `seed`, the seed of the run plus its index;
-    `task_import_names`, all modules that the main config names; and the `exp_name`.
+    Hosts and ports default to 'auto'. Each worker has a `seed`, the seed of the run plus its index, and after the
+    largest one 0; `task_import_names`, all modules that the main config names; and the `exp_name`.
 
     Args:
         cfg: the user's system config as `system`, the compiled main config as `main`, and `seed`.
@@ -68,12 +69,15 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
         ConfigError: a value is missing or not allowed.
     """
     main, user_system = cfg["main"], cfg["system"]
+    own_modules = import_transport(user_system)
     check_values(user_system, "system_config", SYSTEM_SETTINGS.rules(), required=_REQUIRED)
     paths = {key: user_system[key] for key in _REQUIRED}
     auto = {"host": _AUTO, "port": _AUTO}
     transport = choose_transport(user_system).name
     coordinator = {**Coordinator.default_config(), **auto, "path_data": user_system["path_data"]}
     coordinator.update(copy.deepcopy(user_system.get("coordinator", {})), transport=transport)
+    if own_modules:  # each role imports them
+        coordinator["import_names"] = own_modules
     system = EasyDict(coordinator=coordinator)
     if "ray" in user_system or transport == "ray":
         system.ray = system.coordinator.ray = EasyDict(ray_section(user_system.get("ray", {})))
@@ -94,8 +98,11 @@ def set_system_cfg(cfg: Mapping[str, Any]) -> EasyDict:
         }
         if comm_section.get("type") == DEFAULT_TRANSPORT:  # the config may set only `transport`
             comm_section["type"] = transport
+            if own_modules:
+                comm_section["import_names"] = own_modules
         for index in range(count):
-            system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**comm_section, "seed": cfg.get("seed", 0) + index}))
+            seed = (cfg.get("seed", 0) + index) % (MAX_SEED + 1)
+            system[f"{kind}{index}"] = EasyDict(copy.deepcopy({**comm_section, "seed": seed}))
     return system
 
 

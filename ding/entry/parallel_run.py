@@ -227,17 +227,31 @@ def drive(
         logger.disabled = not enable_total_log
         stack.enter_context(guard_training(None))  # the learner saves its checkpoint when its task ends
         if workers is not None:
-            stack.callback(workers.end)
+            stack.push(_ending(workers, workers.end))
             workers.start()  # before any thread starts, as a forked process would lack it
         set_pkg_seed(cfg.seed, use_cuda=False)
         run = ParallelRun(cfg, monotonic() if start is None else start, evaluate_last)
-        stack.callback(run.close)
+        stack.push(_ending(workers, run.close))
         if begin is not None:
             run.load(begin.take_state())
         if workers is not None:
             workers.supervise(run.coordinator)
         run.train(deadline)
     return run.outcome()
+
+
+def _ending(workers: Supervisor | None, end: Callable[[], None]) -> Callable[..., None]:
+    """Return what ends a part of a run as `__exit__` does; a second signal meanwhile kills the workers."""
+
+    def leave(kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            end()
+        except SystemExit:
+            if workers is not None and isinstance(error, SystemExit):
+                workers.kill()
+            raise
+
+    return leave
 
 
 _OF_ITERATION = re.compile(r"iteration_(\d+)\.pth\.tar")

@@ -157,7 +157,8 @@ class ActorBackend(Backend):
         return actor_class().options(name=actor_name(worker.rank_name(rank), worker.number), **options).remote(make)
 
     def kill(self, name: str) -> None:
-        self._workers[name].kill()
+        if ray.is_initialized():  # else the cluster of the run has ended with all actors
+            self._workers[name].kill()
 
     def _event(self, report: _Report) -> Started | Ended | None:
         worker = self._workers[report.worker]
@@ -206,11 +207,13 @@ class ActorBackend(Backend):
             found = [end for name in names for end in ends[name]]
             return not found or not ray.wait(found, num_returns=len(found), timeout=timeout_s)[1]
 
-        for kind in sorted(END_S, key=END_S.__getitem__):
-            wait_for([worker.name for worker in workers if worker.kind == kind], END_S[kind])
-        self._late = [name for name in ends if not wait_for([name], 0)]
-        for worker in workers:
-            worker.kill()
+        try:
+            for kind in sorted(END_S, key=END_S.__getitem__):
+                wait_for([worker.name for worker in workers if worker.kind == kind], END_S[kind])
+            self._late = [name for name in ends if not wait_for([name], 0)]
+        finally:  # also after a second signal
+            for worker in workers:
+                worker.kill()
 
 
 def _make_worker(kind: str, section: EasyDict, seed: int, folder: str | None, is_quiet: bool) -> tuple[Any, str]:

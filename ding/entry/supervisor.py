@@ -215,6 +215,13 @@ class Supervisor:
             joining = list(self._joining)
         join_all(joining, _JOIN_S)
 
+    def kill(self) -> None:
+        """Kill the workers, also those for which `end` waits."""
+        with self._lock:
+            self._is_closed = True
+            for name in self._workers:
+                self._backend.kill(name)
+
     def end(self) -> None:
         """End the workers, in bounded time. Further calls do nothing."""
         with self._lock:
@@ -325,7 +332,8 @@ class ProcessBackend(Backend):
 
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
         super().__init__(START_S)
-        self._workers = {worker.name: worker for worker in workers}
+        self._all = {worker.name: worker for worker in workers}
+        self._workers = dict(self._all)  # until `close`
         self._woken, self._wake = Pipe(duplex=False)
 
     def open(self) -> None:
@@ -343,7 +351,7 @@ class ProcessBackend(Backend):
             worker.start()
 
     def kill(self, name: str) -> None:
-        self._workers[name].kill()
+        self._all[name].kill()
 
     def events(self, timeout_s: float | None) -> Sequence[Started | Ended]:
         owners = {source: worker for worker in self._workers.values() for source in worker.sources}

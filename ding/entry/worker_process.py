@@ -219,8 +219,11 @@ class WorkerProcess:
         self._process.terminate()
 
     def kill(self) -> None:
-        """Kill the process; `read` then reports its death."""
-        self._process.kill()
+        """Kill the process, if it runs, and all that it has started; `read` then reports its death."""
+        if self.is_started:
+            with contextlib.suppress(ValueError):  # it has ended and was closed
+                self._process.kill()
+                _signal_group(self._process.pid, signal.SIGKILL)
 
     def read(self) -> Started | Ended | None:
         """Read messages without waiting, and return the start or the end of the worker, if it has come."""
@@ -235,6 +238,7 @@ class WorkerProcess:
         if not has_ended:
             return None
         _signal_group(self._process.pid, signal.SIGKILL)
+        self._process.join(KILL_S)  # a fork server tells the exit code after the end
         text = ""
         if self.port is None and not self._failure and self.exitcode:
             how = f"{_how(self.exitcode)} before it had started"
@@ -279,7 +283,8 @@ def _finish(process: Any, end: ProcessEnd, reports: Connection, close_event: Pro
 
 
 def _release(process: Any, end: ProcessEnd, reports: Connection) -> None:
-    if process.exitcode is not None:
+    if end.wait(0):
+        process.join(KILL_S)  # a fork server tells the exit code after the end
         process.close()
     end.close()
     reports.close()

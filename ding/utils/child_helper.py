@@ -63,11 +63,12 @@ def set_death_signal(signum: int) -> bool:
 
 
 def be_killed_with(parent_pid: int) -> None:
-    """Let this process be killed as soon as its parent, the process `parent_pid`, ends."""
-    if not set_death_signal(KILL):
+    """Let this process be killed as soon as the process `parent_pid`, which has started it, ends.
+
+    For the kernel, the parent of a process of a fork server is that server, so such a process ends itself.
+    """
+    if not set_death_signal(KILL) or os.getppid() != parent_pid:
         die_with(parent_pid, farewell_s=0)
-    elif os.getppid() != parent_pid:
-        os._exit(1)
 
 
 def die_with(parent_pid: int, farewell_s: float = 2.0) -> None:

@@ -206,8 +206,9 @@ class _AppendHandler(logging.Handler):
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = os.path.abspath(path)
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        open(self._path, "a", encoding="utf-8").close()
+        with only_shows(f"writing {self._path}"):  # a worker may open its log when the disk is full already
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            open(self._path, "a", encoding="utf-8").close()
         self.setFormatter(logging.Formatter("[%(asctime)s][%(levelname)s] %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -26,6 +26,8 @@ def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+# Strings from the system, such as names of files, may hold bytes that are no text, as surrogates.
+_UNICODE_ERRORS = "surrogatepass"
 _LEVELS = 32  # of messages within messages: some hundred of them would overflow the stack of a thread
 _NUMPY_KINDS = "biufcSUmM"
 # Names of these dtypes, as numpy writes them. It also reads units such as `s/0` and `0s`, at which it divides by zero.
@@ -62,7 +64,8 @@ def pack(obj: Any, levels: int = _LEVELS) -> bytes:
 
     if levels < 0:
         raise ValueError("too many tuples, sets and EasyDicts are nested in each other")
-    result: bytes = msgpack.packb(obj, default=partial(_encode, levels), strict_types=True)
+    encode = partial(_encode, levels)
+    result: bytes = msgpack.packb(obj, default=encode, strict_types=True, unicode_errors=_UNICODE_ERRORS)
     return result
 
 
@@ -88,7 +91,8 @@ def unpack(data: bytes | bytearray | memoryview, levels: int = _LEVELS) -> Any:
     if levels < 0:
         raise ValueError("too many tuples, sets and EasyDicts are nested in each other")
     try:
-        return msgpack.unpackb(data, ext_hook=partial(_decode, levels), strict_map_key=False)
+        decode = partial(_decode, levels)
+        return msgpack.unpackb(data, ext_hook=decode, strict_map_key=False, unicode_errors=_UNICODE_ERRORS)
     except (msgpack.UnpackException, ValueError, TypeError, struct.error, IndexError) as error:
         raise ValueError(f"the data is damaged or of another format: {type(error).__name__}: {error}") from error
 

@@ -115,6 +115,11 @@ def test_the_arguments_are_not_changed():
 # The system section.
 
 
+def test_workers_have_seeds_that_are_allowed_even_with_the_largest_seed():
+    system = compiled(seed=2**32 - 1).system
+    assert [system[f"collector{i}"].seed for i in range(2)] == [2**32 - 1, 0]
+
+
 @pytest.mark.differs("gives all collectors one seed, and never seeds their envs", "gives each worker its own seed")
 def test_the_system_section_is_complete(folder):
     ports = {"coordinator_port": 5, "learner_port": 6, "collector_port": [7, 8]}

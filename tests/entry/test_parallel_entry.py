@@ -15,7 +15,7 @@ import textwrap
 import threading
 from functools import partialmethod
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import psutil
 import pytest
@@ -32,6 +32,7 @@ from ding.entry.progress import ProgressLine
 from ding.entry.run_folder import append_record
 from ding.entry.worker_process import WorkerDied
 from ding.utils.config_helper import ConfigError
+from ding.utils.registry_factory import TRANSPORT_REGISTRY
 from ding.utils.state_folder import StateError, StateFolder
 from ding.worker.collector.comm.base_comm_collector import create_comm_collector
 from ding.worker.collector.interaction_serial_evaluator import EvalRecord
@@ -156,6 +157,32 @@ def test_two_players_train_with_workers_of_the_type_local():
     outcome = run_parallel((TWO_PLAYERS_MAIN, create, {}), seed=0, max_seconds=DEADLINE_S)
     assert outcome.progress.train_iter == 30 and outcome.cfg.system.coordinator.transport == "local"
     assert evaluations(outcome.cfg.main.exp_name)[-1]["train_iter"] == 30
+
+
+def test_a_run_uses_a_transport_of_ones_own_whose_module_each_role_imports(import_folder):
+    (import_folder / "herons.py").write_text(
+        textwrap.dedent("""
+            from ding.utils.registry_factory import TRANSPORT_REGISTRY
+            from ding.worker.transport.local_transport import LocalTransport
+
+            opened = []
+
+            @TRANSPORT_REGISTRY.register("herons")
+            class Herons(LocalTransport):
+                def sample_store(self, *args, **kwargs):
+                    opened.append(args)
+                    return super().sample_store(*args, **kwargs)
+        """)
+    )
+    own = {"transport": "herons", "comm_learner": {"import_names": ["herons"]}}
+    try:
+        outcome = run_parallel(triple(system=own), seed=0, max_train_iter=20, max_seconds=DEADLINE_S)
+        assert len(sys.modules["herons"].opened) >= 3
+    finally:
+        TRANSPORT_REGISTRY.pop("herons", None)
+    assert outcome.progress.train_iter == 20
+    sections = [outcome.cfg.system[name] for name in ("coordinator", "learner0", "collector0")]
+    assert [section.import_names for section in sections] == [["herons"]] * 3
 
 
 def test_a_run_ends_at_max_env_step():
@@ -436,6 +463,29 @@ def test_a_signal_ends_everything_with_status_130(signum):
     run.communicate(timeout=DEADLINE_S)
     assert run.returncode == 130
     assert not any(map(exists, pids))
+
+
+@pytest.mark.guarantees("signals")
+@pytest.mark.parametrize("comm", ["flask_fs", "local"])
+def test_a_second_signal_waits_for_no_worker(comm):
+    run = in_background(f"""
+        from ding.entry.parallel_run import run_parallel
+        from tests.entry.parallel_fakes import triple
+        hang = dict(policy__fail_in="learn", policy__fail_how="hang", policy__fail_once="hangs")
+        run_parallel(triple({comm!r}, **hang), seed=0)
+    """)
+    while not Path("hangs").exists():
+        assert run.poll() is None, run.communicate()
+        sleep(0.01)
+    children = [child.pid for child in psutil.Process(run.pid).children()]
+    run.send_signal(signal.SIGINT)
+    sleep(0.5)
+    assert run.poll() is None
+    run.send_signal(signal.SIGTERM)
+    begin = monotonic()
+    run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == 130 and monotonic() - begin < 10  # a learner has 60 s to end otherwise
+    assert not any(map(exists, children))
 
 
 @pytest.mark.differs(

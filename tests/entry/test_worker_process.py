@@ -81,7 +81,7 @@ def death(worker):
     raise AssertionError("the worker does not die")
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_worker_tells_when_it_takes_tasks_and_ends_when_it_is_told_to(make, method):
     worker = make(method=method, seed=4)
     wait_until_up([worker], 60)
@@ -93,8 +93,9 @@ def test_a_worker_tells_when_it_takes_tasks_and_ends_when_it_is_told_to(make, me
     os.close(descriptor)
 
 
-def test_a_worker_that_is_killed_is_started_again_with_other_seeds(make):
-    worker = make(seed=4)
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_worker_that_is_killed_is_started_again_with_other_seeds(make, method):
+    worker = make(method=method, seed=4)
     wait_until_up([worker], DEADLINE_S)
     first = worker.pid
     os.kill(first, signal.SIGKILL)
@@ -141,18 +142,19 @@ def test_what_a_worker_has_started_ends_with_it(how, make):
 
 @pytest.mark.guarantees("workers")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_a_worker_ends_with_who_started_it(signum):
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_worker_ends_with_who_started_it(method, signum):
     code = """
         import signal, sys
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what nohup has started ignores it
         from tests.entry.test_worker_process import WorkerPlan, WorkerProcess, EasyDict, fail_to_end, wait_until_up
-        worker = WorkerProcess(WorkerPlan("worker", fail_to_end, EasyDict(), 0), "fork")
+        worker = WorkerProcess(WorkerPlan("worker", fail_to_end, EasyDict(), 0), sys.argv[1])
         worker.start()
         wait_until_up([worker], 30)
         print(worker.pid, flush=True)
         worker.join()
     """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
+    command = [sys.executable, "-c", textwrap.dedent(code), method]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as starter:
         worker = os.pidfd_open(int(starter.stdout.readline()))
         try:

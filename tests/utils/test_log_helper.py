@@ -69,6 +69,16 @@ def test_a_record_that_cannot_be_written_is_reported_and_does_not_stop_the_progr
     assert "learner_logger.txt fails with TypeError: %d format" in message
 
 
+@pytest.mark.guarantees("logs")
+def test_a_text_log_that_cannot_be_opened_is_told_once_and_does_not_stop_the_program(tmp_path, caplog):
+    (tmp_path / "log").write_text("a file in the place of the folder")
+    for _ in range(2):  # as for each task of a worker
+        logger, _ = build_logger(str(tmp_path / "log" / "learner"), "learner", need_tb=False)
+        logger.info("hello")
+    (message,) = (text for text in caplog.messages if text != "hello")
+    assert "learner_logger.txt fails with NotADirectoryError" in message
+
+
 def test_the_vertical_table_has_a_row_for_each_number(tmp_path):
     logger = LoggerFactory.create_logger(str(tmp_path), "learner")
     table = logger.get_tabulate_vars({"loss": 1.0, "lr": 0.00025, "t": torch.tensor(2.5), "n": np.int64(3)})

@@ -1,3 +1,4 @@
+import os
 import struct
 from collections import OrderedDict, defaultdict, namedtuple
 
@@ -93,6 +94,11 @@ def test_sets_complex_numbers_and_subclasses_of_plain_types_are_carried():
 
     result = unpack(pack({"set": {1, 2}, "complex": 1 + 2j, "name": Name("n"), "list": type("L", (list,), {})([1])}))
     assert result == {"set": {1, 2}, "complex": 1 + 2j, "name": "n", "list": [1]} and type(result["name"]) is str
+
+
+def test_a_string_with_bytes_that_are_no_text_comes_back():
+    name = os.fsdecode(b"/data/\xff.txt")
+    assert unpack(pack({name: ("\ud800", name)})) == {name: ("\ud800", name)}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from ding.utils.config_helper import (
 )
 from ding.utils.data.nested import plain
 from ding.utils.data.samples import part_of
+from ding.utils.import_helper import import_module
 from ding.utils.log_helper import build_logger
 from ding.worker.coordinator.base_parallel_commander import BaseCommander, Task, create_parallel_commander
 from ding.worker.coordinator.buffer_set import BufferSet
@@ -115,6 +116,9 @@ class Coordinator(Configurable):
                 False, boolean, "Whether to resume from the saved state; without one, the run begins anew."
             ),
             "transport": Setting(NO_DEFAULT, transport_name, "Transport of the run; set by compilation."),
+            "import_names": Setting(
+                NO_DEFAULT, instance_of(list, tuple), "Modules that register the transport; set by compilation."
+            ),
             "host": Setting(NO_DEFAULT, instance_of(str, optional=True), "Address at which the coordinator listens."),
             "port": Setting(NO_DEFAULT, integer(0, 65535), "Port of the coordinator; 0 for a free one."),
             "run_token": Setting(NO_DEFAULT, anything, "The secret of the run."),
@@ -134,6 +138,7 @@ class Coordinator(Configurable):
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = EasyDict(cfg)
         own = EasyDict({"transport": DEFAULT_TRANSPORT, **self.config, **self._cfg.system.coordinator})
+        import_module(own.get("import_names"), "coordinator.import_names")
         check_section(own, type(self))
         transport = get_transport(own.transport)
         exp_name = self._cfg.main.exp_name

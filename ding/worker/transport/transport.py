@@ -113,7 +113,21 @@ def get_transport(name: str = DEFAULT_TRANSPORT) -> Transport:
     if name not in TRANSPORT_REGISTRY:
         import_module([_MODULES[name]])
     transport: Transport = TRANSPORT_REGISTRY.build(name)
+    transport.name = name  # a subclass that does not set it has that of its base
     return transport
+
+
+def import_transport(cfg: Mapping[str, Any]) -> list[str]:
+    """Import the `import_names` of `comm_learner` and `comm_collector`, which may register a transport; return them.
+
+    Args:
+        cfg: a system or create config.
+    """
+    sections = [section for kind in _COMM_REGISTRIES if isinstance(section := cfg.get(f"comm_{kind}"), Mapping)]
+    listed = [names for section in sections if (names := section.get("import_names"))]
+    names = [*dict.fromkeys(name for names in listed for name in ([names] if isinstance(names, str) else names))]
+    import_module(names)
+    return names
 
 
 def choose_transport(system: Mapping[str, Any]) -> Transport:
@@ -127,8 +141,7 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
         ConfigError: the keys contradict each other, or name no transport.
     """
     named = system.get("transport")
-    for kind in _COMM_REGISTRIES:
-        import_module(system.get(f"comm_{kind}", {}).get("import_names", []))
+    import_transport(system)
     chosen = {f"comm_{kind}.type": transport_of(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
     if named is not None:
         types = {key: name for key, name in chosen.items() if name != DEFAULT_TRANSPORT}

@@ -40,7 +40,7 @@ class Worker:
         raise TaskFail(result={"value": object()})
 
     def do_raise(self, task):
-        raise ZeroDivisionError("told to raise")
+        raise ZeroDivisionError(task.get("text", "told to raise"))
 
     def do_exit(self, task):
         raise SystemExit(3)
@@ -102,6 +102,11 @@ class ClientContract:
         result = failed.value.result
         assert (result["message"], result["exception"]) == ("told to raise", "ZeroDivisionError")
         assert "ZeroDivisionError: told to raise" in result["traceback"]
+
+    def test_an_exception_that_names_a_file_with_bytes_that_are_no_text_brings_its_traceback(self, client):
+        with pytest.raises(TaskFailed, match="in do_raise") as failed:
+            run(client, "raise", text=os.fsdecode(b"no file \xff"))
+        assert failed.value.result["message"] == "no file \udcff"
 
     def test_a_worker_that_has_lost_others_it_needs_is_lost_with_the_task(self, client):
         with pytest.raises(WorkerLost, match="another rank has gone"):
