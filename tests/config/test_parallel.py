@@ -339,6 +339,11 @@ def no_workers(where):
             ({"create": create(**{entry: {"type": "no_such"}})}, KeyError, f"create_config.{entry}")
             for entry in ("collector", "commander", "learner", "policy")
         ),
+        (
+            {"create": create(comm_collector={"type": "flask_fs", "import_names": ["no_such"]})},
+            ModuleNotFoundError,
+            "import_names has 'no_such'",
+        ),
         ({"learner_host": 7}, TypeError, "learner_host = 7 is not allowed; it must be str"),
         ({"collector_port": "x"}, TypeError, "collector_port = 'x' is not allowed; it must be int"),
         ({"collector_host": ["one"]}, ConfigError, "a value for each of the 2 workers"),

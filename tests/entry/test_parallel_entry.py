@@ -300,7 +300,7 @@ def test_a_learner_that_hangs_does_not_hold_up_the_end_and_is_named(comm, monkey
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [
-        ("import_names", ["no_such_module_anywhere"], "collector.*exit code 1.*Traceback.*no_such_module_anywhere"),
+        ("queue_size", 0, "collector.*exit code 1.*Traceback.*queue_size = 0"),
         ("host", "0.0.0.0", "DING_TOKEN"),  # a server for other machines
     ],
 )
