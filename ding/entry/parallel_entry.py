@@ -51,7 +51,8 @@ def parallel_pipeline(
         seed: the seed of the package, from which each worker's seed is derived.
         enable_total_log: whether the coordinator writes its log.
         disable_flask_log: whether the servers of the workers log errors only.
-        max_train_iter: the exact number of iterations, after which the last weights are evaluated and the run ends.
+        max_train_iter: the exact number of batches to train on, after which the last weights are evaluated and the run
+            ends; each is an iteration, but PPO takes several on a batch.
         max_env_step: the run ends as soon as the collectors have reported this number of env steps.
         max_seconds: the run ends after this number of seconds.
         platform: 'local', or 'ray', which sets `transport = 'ray'` in the system config.
