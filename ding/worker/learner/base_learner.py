@@ -131,7 +131,9 @@ class BaseLearner(SavedAttributes, Configurable):
     _saved = ("_collector_envstep", "ckpt_extra", "_log_buffer")
     settings = Settings(
         {
-            "train_iterations": Setting(int(1e9), integer(0), "Number of iterations, or of batches in parallel training, after which it stops."),
+            "train_iterations": Setting(
+                int(1e9), integer(0), "Number of iterations, in parallel training of batches, after which it stops."
+            ),
             "dataloader.num_workers": Setting(
                 0, integer(0), "Number of threads that load samples, in parallel training."
             ),
