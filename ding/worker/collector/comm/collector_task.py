@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 from ding.interaction.exception import failure_for
@@ -27,6 +28,8 @@ class CollectorQueue(WorkerQueue):
 
     Args:
         capacity: limit of the samples and infos in the queue; `put` waits while it is full.
+        interval_s: least time between two calls of `take` that return samples, unless the last info has come or half of
+            the capacity is used. Longer intervals make fewer messages, with more samples each.
 
     Example:
         >>> queue = CollectorQueue(capacity=2)
@@ -38,13 +41,14 @@ class CollectorQueue(WorkerQueue):
 
     kind = "collector"
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, interval_s: float = 0.0) -> None:
         super().__init__()
-        self._capacity = capacity
+        self._capacity, self._interval_s = capacity, interval_s
+        self._due_s = float("-inf")  # when samples may be taken again
         self._samples: deque[Items] = deque()
         self._infos: deque[Row] = deque()
         self._count = 0  # number of samples and infos
-        self._is_urgent = False  # whether `take` returns at once
+        self._is_urgent = self._is_last = False
 
     def put(self, content: Items | Row, timeout_s: float | None) -> bool:
         """Wait for capacity, then add the metadata of samples, or an info; after `close` return False instead.
@@ -69,23 +73,28 @@ class CollectorQueue(WorkerQueue):
             if isinstance(content, dict):
                 self._infos.append(content)
                 self._count += 1
+                self._is_last = self._is_last or bool(content.get("collector_done"))
             else:
                 self._samples.append(content)
                 self._count += len(content)
-            self._is_urgent = self._is_urgent or not isinstance(content, dict) or bool(content.get("collector_done"))
+            self._is_urgent = self._is_urgent or self._is_last or not isinstance(content, dict)
             self._changed.notify_all()
         return True
 
     def take(self, timeout_s: float) -> tuple[Items, list[Row]]:
         """Wait for a sample or the last info, then return the metadata of all samples and all infos.
 
-        Both are empty if none came in time.
+        Both are empty if none came in time. The interval between two calls may add to `timeout_s`.
 
         Raises:
             TaskFail: the collector has failed, was closed, or has ended and the queue is empty.
         """
         with self._changed:
             self._wait(lambda: self._is_urgent, timeout_s)
+            if self._is_urgent:
+                half = (self._capacity + 1) // 2
+                self._wait(lambda: self._is_last or self._count >= half, self._due_s - monotonic())
+                self._due_s = monotonic() + self._interval_s
             samples, infos = concatenate_items(list(self._samples)), list(self._infos)
             self._is_urgent = False
             self._drop_all()

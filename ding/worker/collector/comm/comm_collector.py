@@ -8,7 +8,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding.utils.config_helper import Setting, Settings, integer
+from ding.utils.config_helper import Setting, Settings, integer, number
 from ding.utils.data.nested import plain
 from ding.utils.registry_factory import COMM_COLLECTOR_REGISTRY
 from ding.worker.collector.base_parallel_collector import BaseParallelCollector
@@ -26,7 +26,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
 
     Args:
         cfg: as for `BaseCommCollector`, and `type`, the name of the transport; `path_data`, `path_policy`, `port`;
-            `queue_size` (4096 samples), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
+            `queue_size` (4096 samples), `data_interval_s` (0.2), `data_wait_s` (1.0), `data_timeout_s` (600.0) and
             `close_timeout_s` (30.0).
 
     Raises:
@@ -48,6 +48,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
     settings = Settings(
         {
             "queue_size": Setting(4096, integer(1), "Capacity of the queue of samples and infos for the coordinator."),
+            "data_interval_s": Setting(0.2, number(0), "Least seconds between two messages with samples."),
         },
         WORKER_SETTINGS,
     )
@@ -63,7 +64,7 @@ class CommCollector(CommWorker[CollectorTask], BaseCommCollector):
 
     def _open_task(self, task_info: Mapping[str, Any]) -> CollectorTask:
         queue_size = int(task_info.get(QUEUE_SIZE, self._cfg.queue_size))
-        queue = CollectorQueue(queue_size)
+        queue = CollectorQueue(queue_size, self._cfg.data_interval_s)
         # A coordinator that limits the queue may hold the collector for any time.
         timeout_s = None if QUEUE_SIZE in task_info else self._cfg.data_timeout_s
         return CollectorTask(task_info, self._sample_store, self._policy_store, queue, timeout_s)

@@ -104,6 +104,22 @@ def test_one_by_one_samples_come_before_infos():
         queue.take_one(0)
 
 
+def test_samples_that_come_soon_after_others_were_taken_are_taken_together(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr("ding.worker.collector.comm.collector_task.monotonic", lambda: now_s[0])
+    queue = CollectorQueue(10, interval_s=1000)
+    queue.put([row(1)], 0)
+    assert queue.take(0) == ([row(1)], [])  # the first at once
+    queue.put([row(2)], 0)
+    taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
+    queue.put([row(3)], 0)
+    queue.put(info(True), 0)
+    assert taking() == ([row(2), row(3)], [info(True)])  # nothing waits after the last info
+    now_s[0] += 1000
+    queue.put([row(4)], 0)
+    assert queue.take(0) == ([row(4)], [])
+
+
 def test_a_wait_ends_with_the_collector():
     queue = CollectorQueue(1)
     taking = in_thread(queue.take, UNTIL_NOTIFIED_S)
