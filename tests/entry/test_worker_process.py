@@ -158,7 +158,7 @@ def test_a_worker_ends_with_who_started_it(method, signum):
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as starter:
         worker = os.pidfd_open(int(starter.stdout.readline()))
         try:
-            os.killpg(starter.pid, signum)
+            starter.send_signal(signum)
             assert starter.wait(DEADLINE_S) == -signum
         finally:
             starter.kill()
