@@ -172,10 +172,8 @@ class Side:
     def is_collector_task_useless(self, task_id: str) -> bool:
         return False
 
-    def deal_with_learner_get_data(
-        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int, wait_s: float = 0.0
-    ) -> Any:
-        return self.buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter, wait_s)
+    def deal_with_learner_get_data(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> Any:
+        return self.buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Any) -> None:
         """Nothing to count."""

@@ -68,6 +68,7 @@ class BufferSet:
         self.is_deleting = True
         self._cfgs: dict[str, Mapping[str, Any]] = {}  # the configs by buffer
         self._uses: dict[str, int] = {}  # how often the samples of each chunk are in a buffer or a batch
+        self._missed: dict[str, int] = {}  # `_pushes` when there was no batch, by task
         self._batches: dict[str, deque[list[str]]] = defaultdict(deque)  # chunks on their way, by task
         self._opening = threading.Lock()
         # A batch must be counted before another push, or its own draw, drops the samples in it. So the chunks
@@ -154,13 +155,8 @@ class BufferSet:
             return None
         return len(samples) if is_accepted else 0
 
-    def sample(
-        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int, wait_s: float = 0.0
-    ) -> list[Any] | None:
+    def sample(self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int) -> list[Any] | None:
         """Draw a batch, whose chunks are kept until `trained` reports it as used.
-
-        Args:
-            wait_s: how long to wait for a push if there is no batch, after which one may be drawn again.
 
         Returns:
             The batch; None if the buffer has none, or the limiter does not allow one yet.
@@ -175,8 +171,7 @@ class BufferSet:
                 if limiter.may_ask:
                     self._changed.notify_all()
             if batch is None:
-                pushes = self._pushes
-                self._changed.wait_for(lambda: self._is_awake or self._pushes != pushes, wait_s)
+                self._missed[task_id] = self._pushes
             else:
                 self._batches[task_id].append(self._use(batch))
         self._release()
@@ -233,6 +228,12 @@ class BufferSet:
         with self._lock:
             return sum(len(batches) for batches in self._batches.values())
 
+    def wait_for_push(self, task_id: str, timeout_s: float) -> None:
+        """Wait until samples were pushed since `sample` had no batch for this task, at most `timeout_s` seconds."""
+        with self._changed:
+            missed = self._missed.get(task_id, self._pushes)
+            self._changed.wait_for(lambda: self._is_awake or self._pushes != missed, timeout_s)
+
     def wake(self) -> None:
         """End all waits, including later ones."""
         with self._changed:
@@ -250,6 +251,7 @@ class BufferSet:
         """Release all batches of this task."""
         with self._lock:
             chunks = [chunk for batch in self._batches.pop(task_id, ()) for chunk in batch]
+            self._missed.pop(task_id, None)
         self._release(chunks)
 
     def update(self, buffer_id: str, priority_info: Mapping[str, Any]) -> bool:

@@ -167,13 +167,11 @@ class TaskRun:
         batches: list[SampleList] = []
         while len(batches) < min(demand["batch_num"], _MAX_BATCHES) and not self._is_ending():
             batch = self._side.deal_with_learner_get_data(
-                self.task_id,
-                self.buffer_id,
-                demand["batch_size"],
-                demand["cur_learner_iter"],
-                0.0 if batches else DATA_WAIT_S,
+                self.task_id, self.buffer_id, demand["batch_size"], demand["cur_learner_iter"]
             )
             if batch is None:
+                if not batches:
+                    self._side.buffers.wait_for_push(self.task_id, DATA_WAIT_S)
                 break
             batches.append(batch)
         return batches

@@ -364,15 +364,15 @@ class Coordinator(Configurable):
     # Events of learners.
 
     def deal_with_learner_get_data(
-        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int, wait_s: float = 0.0
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
     ) -> SampleList | None:
-        """Return a batch for a learner; None if the buffer has none, after a wait of `wait_s` for samples at most.
+        """Return a batch for a learner; None while the buffer has none.
 
         Raises:
             RuntimeError: the task is unknown; all methods about learners may raise this.
         """
         self._require(task_id)
-        return self.buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter, wait_s)
+        return self.buffers.sample(task_id, buffer_id, batch_size, cur_learner_iter)
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Process a learner's report of an iteration."""

@@ -123,11 +123,13 @@ def import_transport(cfg: Mapping[str, Any]) -> list[str]:
     Args:
         cfg: a system or create config.
     """
-    sections = [section for kind in _COMM_REGISTRIES if isinstance(section := cfg.get(f"comm_{kind}"), Mapping)]
-    listed = [names for section in sections if (names := section.get("import_names"))]
-    names = [*dict.fromkeys(name for names in listed for name in ([names] if isinstance(names, str) else names))]
+    names: list[str] = []
+    for kind in _COMM_REGISTRIES:
+        section = cfg.get(f"comm_{kind}")
+        listed = section.get("import_names") or [] if isinstance(section, Mapping) else []
+        names += [listed] if isinstance(listed, str) else listed
     import_module(names)
-    return names
+    return list(dict.fromkeys(names))
 
 
 def choose_transport(system: Mapping[str, Any]) -> Transport:
@@ -141,7 +143,6 @@ def choose_transport(system: Mapping[str, Any]) -> Transport:
         ConfigError: the keys contradict each other, or name no transport.
     """
     named = system.get("transport")
-    import_transport(system)
     chosen = {f"comm_{kind}.type": transport_of(kind, system.get(f"comm_{kind}", {})) for kind in _COMM_REGISTRIES}
     if named is not None:
         types = {key: name for key, name in chosen.items() if name != DEFAULT_TRANSPORT}

@@ -122,8 +122,8 @@ def run(request, tmp_path):
 def test_learners_train_as_many_batches_each_and_the_task_is_finished(run):
     given, draw = [], run.coordinator.deal_with_learner_get_data
 
-    def recorded(*args):
-        batch = draw(*args)
+    def recorded(task_id, buffer_id, batch_size, cur_learner_iter):  # the documented signature
+        batch = draw(task_id, buffer_id, batch_size, cur_learner_iter)
         given.extend([] if batch is None else [[row["replay_unique_id"] for row in batch]])
         return batch
 

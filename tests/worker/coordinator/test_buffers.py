@@ -175,11 +175,18 @@ def test_priorities_reach_the_buffer(make_buffers):
 
 
 @pytest.mark.parametrize("end", [lambda buffer_set: buffer_set.fill("a"), BufferSet.close])
-def test_a_wait_for_samples_ends_with_the_next_push_or_the_close(make_buffers, end):
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_wait_for_samples_ends_with_the_next_push_or_the_close_also_if_it_comes_just_before(
+    make_buffers, end, is_before
+):
     buffer_set = make_buffers()
-    waiting = in_thread(buffer_set.sample, "t", "b", 1, 0, UNTIL_NOTIFIED_S)
-    end(buffer_set)
-    assert waiting() is None or end is not BufferSet.close
+    assert buffer_set.sample("t", "b", 1, 0) is None
+    if is_before:
+        end(buffer_set)
+    waiting = in_thread(buffer_set.wait_for_push, "t", UNTIL_NOTIFIED_S)
+    if not is_before:
+        end(buffer_set)
+    assert waiting() is None
 
 
 actions = st.one_of(
@@ -240,11 +247,9 @@ def test_a_learner_that_is_ahead_gets_no_batch_until_more_samples_come():
     buffer_set.fill("a", 4)
     assert len(buffer_set.sample("t", "b", 4, 0)) == 4
     assert buffer_set.sample("t", "b", 4, 0) is None
-    waiting = in_thread(buffer_set.sample, "t", "b", 4, 0, UNTIL_NOTIFIED_S)
-    while not buffer_set._changed._waiters:
-        threading.Event().wait(0.001)
+    waiting = in_thread(buffer_set.wait_for_push, "t", UNTIL_NOTIFIED_S)
     buffer_set.fill("b", 4)
-    assert waiting() is None
+    waiting()
     assert len(buffer_set.sample("t", "b", 4, 0)) == 4
     buffer_set.close()
 

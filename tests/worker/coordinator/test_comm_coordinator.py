@@ -240,10 +240,10 @@ class WaitingSide:
     def deal_with_collector_judge_finish(self, task_id, data):
         return data["collector_done"]
 
-    def _nothing(self, *arguments, **named):
+    def _nothing(self, *arguments):
         return None
 
-    deal_with_collector_send_data = is_collector_task_useless = deal_with_learner_get_data = _nothing
+    deal_with_collector_send_data = is_collector_task_useless = deal_with_learner_get_data = wait_for_push = _nothing
 
 
 class LearningSide(WaitingSide):
